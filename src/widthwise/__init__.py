@@ -1,0 +1,1 @@
+"""widthwise: one model, every width."""

@@ -1,0 +1,1 @@
+"""Ground floor: records of a round, registry, random streams, errors, parameter arithmetic."""

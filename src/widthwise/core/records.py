@@ -1,0 +1,129 @@
+"""The frozen records of one round. They are values: each can be sent, stored, compared and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from widthwise.core.params import Params
+
+
+@dataclass(frozen=True)
+class SliceSpec:
+    """Which channels of each channel group a sub-model keeps.
+
+    Attributes:
+        width: The fraction of channels that was asked for, in (0, 1].
+        kept: Channel group name -> kept channel indices in ascending order. A ``range`` where they are
+            contiguous (always so for nested specs), so that a slice is a view.
+    """
+
+    width: float
+    kept: Mapping[str, Sequence[int]]
+
+    def key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Return a hashable identity: two specs with the same key give the same sub-model."""
+        return tuple(
+            (g, (k.start, k.stop, -1) if isinstance(k, range) else tuple(k))
+            for g, k in self.kept.items()
+        )
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one round, in ascending order of their ids."""
+
+    round_index: int
+    client_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """How a client trains in one round (the learning rate is already decayed for the round)."""
+
+    local_epochs: int
+    batch_size: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    clip_norm: float | None
+    precision: str = "fp32"
+
+
+@dataclass(frozen=True)
+class ClientTask:
+    """What the server sends to a client: also the wire message.
+
+    Attributes:
+        client_id: Index of the client.
+        round_index: Round, from 0.
+        spec: The slice that the client trains and reports.
+        context_spec: The slice that the client receives. It contains ``spec``, and is larger only where
+            the objective needs more (a distillation teacher at the client's own capacity).
+        capacity: The client's largest width.
+        params: Parameters of ``context_spec``.
+        buffers: Buffers of ``context_spec`` (batch-norm statistics).
+        state: Further parameter dictionaries that the objective needs, already sliced to ``spec``
+            (for example control variates).
+        config: How to train.
+        seed: Root of this client's random stream in this round.
+    """
+
+    client_id: int
+    round_index: int
+    spec: SliceSpec
+    context_spec: SliceSpec
+    capacity: float
+    params: Params
+    buffers: Params
+    state: Mapping[str, Params]
+    config: LocalConfig
+    seed: int
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What a client answers.
+
+    Attributes:
+        client_id: Index of the client.
+        round_index: Round, from 0.
+        spec: The slice that ``delta`` lives on.
+        delta: Local minus received parameters, in the shapes of ``spec``.
+        num_examples: Training samples of the client (n_i), at least 1.
+        num_steps: Optimizer steps taken (K).
+        metrics: Scalars, at least ``loss`` (mean over all local batches).
+        state: Further parameter dictionaries for the server in the shapes of ``spec``.
+    """
+
+    client_id: int
+    round_index: int
+    spec: SliceSpec
+    delta: Params
+    num_examples: int
+    num_steps: int
+    metrics: Mapping[str, float]
+    state: Mapping[str, Params] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of ``rounds.jsonl``. ``accuracy`` and ``loss`` are None where not evaluated."""
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    mean_width: float
+    coverage: float
+    bytes_up: int
+    bytes_down: int
+    macs: int
+    seconds: float
+    train_loss: float
+    ever_covered: float
+    tier_accuracy: Mapping[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a JSON-able dictionary."""
+        return {**self.__dict__, "tier_accuracy": self.tier_accuracy and dict(self.tier_accuracy)}
