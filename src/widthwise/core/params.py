@@ -13,8 +13,7 @@ Params = dict[str, Tensor]
 def clone(params: Mapping[str, Tensor]) -> Params:
     """Return a deep, detached, contiguous copy."""
     return {
-        name: value.detach().clone(memory_format=torch.contiguous_format)
-        for name, value in params.items()
+        name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in params.items()
     }
 
 

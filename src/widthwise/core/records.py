@@ -25,8 +25,7 @@ class SliceSpec:
     def key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return a hashable identity: two specs with the same key give the same sub-model."""
         return tuple(
-            (g, (k.start, k.stop, -1) if isinstance(k, range) else tuple(k))
-            for g, k in self.kept.items()
+            (g, (k.start, k.stop, -1) if isinstance(k, range) else tuple(k)) for g, k in self.kept.items()
         )
 
 
