@@ -1,0 +1,114 @@
+"""Builds a method from its flat configuration, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_args, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+from widthwise.allocation import POLICIES
+from widthwise.core.errors import ConfigError, unknown_name
+from widthwise.core.registry import Registry
+from widthwise.heterogeneity import ESTIMATORS
+from widthwise.methods.method import Composition, Method
+from widthwise.methods.problems import problems, unknown_key
+from widthwise.methods.registry import METHODS
+from widthwise.slicing import SELECTORS
+from widthwise.training import OBJECTIVES
+
+#: Parts whose options are written flat under ``method:``.
+PARTS: Mapping[str, Registry[Any]] = {
+    "policy": POLICIES,
+    "objective": OBJECTIVES,
+    "estimator": ESTIMATORS,
+}
+_SLOTS = tuple(field.name for field in fields(Composition))
+_NOTHING = "none"
+
+
+def build_method(config: Mapping[str, Any]) -> Method:
+    """Build a method.
+
+    Args:
+        config: ``name``, any part that replaces the method's own (``policy``, ``objective``, ``estimator``,
+            ``selector``, ``weighting``, ``uncovered``) and the options of the chosen parts, flat.
+            ``estimator: none`` measures nothing.
+
+    Raises:
+        ConfigError: for an unknown name, an option that no chosen part has, or a value out of its range.
+            Several problems are listed one per line.
+
+    Example:
+        >>> build_method({"name": "hasfl", "objective": "proximal", "mu": 0.1}).objective.mu
+        0.1
+    """
+    if "name" not in config:
+        raise ConfigError(
+            f"method.name is missing, but it is required. Add one of: {', '.join(METHODS.names())}."
+        )
+    if config["name"] not in METHODS:
+        raise ConfigError(unknown_name("method.name", config["name"], METHODS.names()))
+    chosen = {slot: config[slot] for slot in _SLOTS if slot in config}
+    parts = replace(METHODS[config["name"]].value, **chosen)
+    found = _unknown_parts(parts)
+    if found:
+        raise ConfigError("\n".join(found))
+
+    options = {key: value for key, value in config.items() if key != "name" and key not in _SLOTS}
+    built: dict[str, BaseModel | None] = {}
+    for slot, registry in PARTS.items():
+        name = getattr(parts, slot)
+        if name == _NOTHING:
+            built[slot] = None
+            continue
+        part = registry[name].value
+        own = {key: options.pop(key) for key in part.model_fields if key in options}
+        try:
+            built[slot] = part(**own)
+        except ValidationError as error:
+            found += problems(error, part, ("method",))
+    found += [_unknown_option(key, value, parts) for key, value in options.items()]
+    if found:
+        raise ConfigError("\n".join(found))
+    return Method(config["name"], parts, **built)  # type: ignore[arg-type]
+
+
+def _unknown_parts(parts: Composition) -> list[str]:
+    """Return a message for each choice that is not a registered part or a known rule."""
+    rules = get_type_hints(Composition)
+    known = {
+        **{slot: registry.names() for slot, registry in PARTS.items()},
+        "selector": SELECTORS.names(),
+        "weighting": list(get_args(rules["weighting"])),
+        "uncovered": list(get_args(rules["uncovered"])),
+    }
+    known["estimator"] = [*known["estimator"], _NOTHING]
+    return [
+        unknown_name(f"method.{slot}", getattr(parts, slot), names)
+        for slot, names in known.items()
+        if getattr(parts, slot) not in names
+    ]
+
+
+def _unknown_option(key: str, value: object, parts: Composition) -> str:
+    """Say which part has this option, or which known option is nearest."""
+    for slot, registry in PARTS.items():
+        owners = [entry.name for entry in registry if key in entry.value.model_fields]
+        if owners:
+            chosen = getattr(parts, slot)
+            return (
+                f"method.{key} is {value!r}, but it is an option of {slot} {' and '.join(owners)}, and the "
+                f"{slot} here is {chosen}. Remove it or choose that {slot}."
+            )
+    known = [
+        *_SLOTS,
+        *(
+            option
+            for slot, registry in PARTS.items()
+            if getattr(parts, slot) != _NOTHING
+            for option in registry[getattr(parts, slot)].value.model_fields
+        ),
+    ]
+    return unknown_key(f"method.{key}", value, known)
