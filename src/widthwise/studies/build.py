@@ -1,0 +1,91 @@
+"""From a configuration to a run: everything is built and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from widthwise.core.errors import ConfigError
+from widthwise.engine import Federation, RunResult, Sink, load_run, run_federation
+from widthwise.slicing import trace
+from widthwise.studies.config import RunConfig
+from widthwise.tasks import build_task
+
+
+def build(config: RunConfig, data_dir: Path | None = None, label: str | None = None) -> Federation:
+    """Load the data, build the model, trace it, and return what the engine runs.
+
+    Args:
+        config: The run.
+        data_dir: Folder of local data files; it wins over ``task.data_dir`` and ``WIDTHWISE_DATA``.
+        label: Name of the run in tables; by default the method's name.
+
+    Raises:
+        InputError: if anything in the configuration, the data or the model is wrong.
+    """
+    config = resolve(config)
+    task = build_task(config.task, config.capacity, config.seed, data_dir)
+    model = task.build_model(config.seed)
+    return Federation(
+        task=task,
+        space=trace(model, task.example_inputs(), freeze=task.freeze),
+        method=config.built_method,
+        training=config.training,
+        engine=config.engine,
+        seed=config.seed,
+        config=config.to_dict(),
+        config_hash=config.hash(),
+        label=label or config.method["name"],
+    )
+
+
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    data_dir: Path | str | None = None,
+    sinks: Sequence[Sink] = (),
+    label: str | None = None,
+) -> RunResult:
+    """Train one run.
+
+    Args:
+        config: The run.
+        out: Folder to write; None keeps everything in memory.
+        resume: Continue the run that this folder holds.
+        data_dir: Folder of local data files.
+        sinks: Further receivers of the run's events.
+        label: Name of the run in tables.
+
+    Returns:
+        The finished run, as `widthwise.load_run` reads it.
+
+    Raises:
+        InputError: for bad input; nothing has been written.
+        RunError: if the run failed on the way.
+    """
+    federation = build(config, Path(data_dir) if data_dir else None, label)
+    return run_federation(federation, Path(out) if out else None, resume=resume, sinks=sinks)
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Replace ``method.matched_to`` by that run's mean width of each round.
+
+    The configuration then no longer depends on another folder: it can be hashed, stored and run again.
+
+    Raises:
+        ConfigError: if the named run has fewer rounds than this one.
+        CheckpointError: if the folder is not a run, or is damaged.
+    """
+    source = config.method.get("matched_to")
+    if source is None:
+        return config
+    widths = load_run(source).rounds["mean_width"].tolist()
+    if len(widths) < config.training.rounds:
+        raise ConfigError(
+            f"method.matched_to is {source!r}, but that run has {len(widths)} rounds and this one "
+            f"{config.training.rounds}. Finish that run, or lower training.rounds."
+        )
+    method = {**config.method, "matched_to": None, "targets": widths[: config.training.rounds]}
+    return RunConfig(**{**config.to_dict(), "method": method})

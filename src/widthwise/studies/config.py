@@ -1,0 +1,197 @@
+"""The configuration of one run: its keys, its checks, its identity, and reading it from YAML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from widthwise.core.errors import ConfigError
+from widthwise.engine import EngineConfig
+from widthwise.methods import Method, build_method, problems
+from widthwise.tasks import CapacityConfig, TaskConfig
+from widthwise.training import TrainingConfig
+
+#: Keys of the engine that change where and how safely a run is computed, never its result.
+FREE_ENGINE_KEYS = frozenset({"executor", "workers", "checkpoint_every", "tensorboard"})
+
+
+class RunConfig(BaseModel):
+    """Everything that determines a run.
+
+    Attributes:
+        task: Data, partition over clients, and model.
+        capacity: Which widths the clients can train.
+        method: ``name``, parts that replace the method's own, and options of the parts, flat. After
+            validation it is written out in full.
+        training: Rounds, cohort and local training.
+        engine: Executor, evaluation and checkpoints.
+        seed: Root of every random stream.
+
+    Raises:
+        ConfigError: naming every problem by its dotted path, one per line.
+
+    Example:
+        >>> config = RunConfig(task={"dataset": "digits", "model": "cnn-small", "clients": 20},
+        ...                    method={"name": "heterofl"})
+        >>> config.method["policy"]
+        'capacity'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: TaskConfig
+    capacity: CapacityConfig = Field(default_factory=CapacityConfig)
+    method: dict[str, Any]
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    seed: int = Field(42, ge=0)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(problems(error, type(self)))) from None
+
+    @field_validator("method")
+    @classmethod
+    def _write_out_the_method(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return build_method(value).to_config()
+
+    @model_validator(mode="after")
+    def _check_across_sections(self) -> RunConfig:
+        if self.training.cohort > self.task.clients:
+            raise ConfigError(
+                f"training.cohort is {self.training.cohort}, but there are only {self.task.clients} clients. "
+                "Lower training.cohort or raise task.clients."
+            )
+        self.built_method.objective.check(self.training)
+        return self
+
+    @property
+    def built_method(self) -> Method:
+        """The method with its parts."""
+        return build_method(self.method)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole configuration, every default written out, as JSON-able data."""
+        return self.model_dump(mode="json")
+
+    def hash(self) -> str:
+        """Return the identity of what is computed, 16 hexadecimal digits.
+
+        The order of keys and defaults written out or left out make no difference, nor do the keys of the
+        engine that change no result (`FREE_ENGINE_KEYS`).
+        """
+        content = self.to_dict()
+        content["engine"] = {k: v for k, v in content["engine"].items() if k not in FREE_ENGINE_KEYS}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a run's configuration, for editors."""
+    return RunConfig.model_json_schema()
+
+
+def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a run's configuration from a YAML file.
+
+    Args:
+        path: The file.
+        overrides: ``key=value`` with a dotted key; the value is read as YAML.
+
+    Raises:
+        ConfigError: for a file that cannot be read, a malformed override, or anything that `RunConfig`
+            refuses.
+    """
+    return RunConfig(**merge(read_yaml(path), parse_overrides(overrides)))
+
+
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """Read a YAML file that must hold a mapping.
+
+    Raises:
+        ConfigError: if it is missing, not YAML, or holds something else.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise ConfigError(f"configuration is {str(path)!r}, but {reason}. Give a YAML file.") from None
+    except yaml.YAMLError as error:
+        where = " ".join(str(error).split())
+        raise ConfigError(
+            f"configuration is {str(path)!r}, but it is not valid YAML ({where}). Mend it."
+        ) from None
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"configuration is {str(path)!r}, but it holds no mapping of keys. Start from a file in examples/."
+        )
+    return content
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """Turn ``a.b=value`` texts into a mapping from dotted keys to values, each value read as YAML.
+
+    Example:
+        >>> parse_overrides(["training.lr=0.1", "method.guarantee=false"])
+        {'training.lr': 0.1, 'method.guarantee': False}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(
+                f"override is {text!r}, but it has no key=value form. Write it like training.lr=0.1."
+            )
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"override is {text!r}, but its value is not valid YAML. Quote the value."
+            ) from None
+    return found
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``changes`` laid over it: mappings merge key by key, anything else replaces.
+
+    A dotted key in ``changes`` names a place deeper down. A mapping that chooses another ``name`` or
+    ``kind`` than the one it is laid over replaces it, since options belong to the choice that they were
+    written for.
+
+    Example:
+        >>> merge({"training": {"lr": 0.1, "rounds": 5}}, {"training.lr": 0.2, "seed": 1})
+        {'training': {'lr': 0.2, 'rounds': 5}, 'seed': 1}
+        >>> merge({"method": {"name": "hasfl", "gamma": 0.5}}, {"method.name": "heterofl"})
+        {'method': {'name': 'heterofl'}}
+    """
+    return _lay_over(base, _nest(changes))
+
+
+def _nest(changes: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        head, _, rest = str(key).partition(".")
+        value = {rest: value} if rest else value
+        value = _nest(value) if isinstance(value, Mapping) else value
+        both = isinstance(value, dict) and isinstance(nested.get(head), dict)
+        nested[head] = _lay_over(nested[head], value) if both else value
+    return nested
+
+
+def _lay_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    if any(key in base and key in changes and base[key] != changes[key] for key in ("name", "kind")):
+        return dict(changes)
+    merged = dict(base)
+    for key, value in changes.items():
+        below = base.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = _lay_over(below, value) if both else value
+    return merged
