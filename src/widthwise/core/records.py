@@ -108,7 +108,23 @@ class ClientReport:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One line of ``rounds.jsonl``. ``accuracy`` and ``loss`` are None where not evaluated."""
+    """One line of ``rounds.jsonl``.
+
+    Attributes:
+        round: Index from 0.
+        accuracy: Test accuracy of the global model after the round, None where not evaluated.
+        loss: Its mean test loss, None where not evaluated.
+        mean_width: Mean of the widths that the cohort trained.
+        coverage: Share of the global coordinates that the cohort trained.
+        bytes_up: Bytes sent by the cohort.
+        bytes_down: Bytes sent to the cohort.
+        macs: Multiply-accumulates of local training (a training step counts as three forward passes).
+        seconds: Wall time of the round, evaluation included.
+        train_loss: Mean loss of local training, weighted by samples.
+        ever_covered: Share of the global coordinates that anybody has trained so far.
+        tier_accuracy: Tier -> accuracy of its sub-model, None where not evaluated.
+        estimate_mean: Mean smoothed estimate over all clients, None before the first measurement.
+    """
 
     round: int
     accuracy: float | None
@@ -122,6 +138,7 @@ class RoundRecord:
     train_loss: float
     ever_covered: float
     tier_accuracy: Mapping[str, float] | None = None
+    estimate_mean: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as a JSON-able dictionary."""

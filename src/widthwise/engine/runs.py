@@ -101,9 +101,8 @@ class RunResult:
 
     @property
     def name(self) -> str:
-        """The label of the run; the folder's name where the run has given itself none."""
-        label = self.result["name"] if self.result else self.config.get("name")
-        return str(label or self.path.resolve().name)
+        """The label of the run; the method's name while it is unfinished."""
+        return str(self.result["name"]) if self.result else self.method
 
     @property
     def method(self) -> str:

@@ -1,0 +1,176 @@
+"""Coordinate-wise weighted averaging of updates that live on different slices of one model.
+
+Shapes: K reports, ``*p`` the global shape of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
+from widthwise.core.params import Params, first_non_finite
+from widthwise.core.records import SliceSpec
+
+
+class Scatters(Protocol):
+    """What aggregation needs of a width space."""
+
+    def shapes(self, spec: SliceSpec) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every parameter under a slice spec."""
+        ...
+
+    def scatter_add_(
+        self, into: Mapping[str, Tensor], values: Mapping[str, Tensor], spec: SliceSpec, scale: float = 1.0
+    ) -> None:
+        """Add ``scale * values`` to the kept coordinates of ``into``, in place."""
+        ...
+
+
+class CoordinateMean:
+    """Running sums of a coordinate-wise weighted mean: a monoid under ``merge``.
+
+    Formula, for coordinate j over the reports i whose slice m_i holds it::
+
+        mean_j = sum_i w_i m_ij delta_ij / sum_i w_i m_ij      where the denominator is > 0, else 0
+
+    Source: HAS-FL, Algorithm 1, line 18, with w_i = n_i. Departs: sums are kept in float64, so that the
+    order of the reports matters only in the last bits of float64; the engine folds in cohort order all
+    the same, which makes the result independent of who finishes first.
+
+    Args:
+        shapes: Global shape of every parameter.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        self.weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+
+    def add_(self, space: Scatters, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
+        """Fold one update in.
+
+        Args:
+            space: Knows where the slice lies in the global model.
+            spec: The slice that ``delta`` lives on.
+            delta: Local minus received parameters, in the shapes of ``spec``.
+            weight: w_i > 0.
+
+        Raises:
+            SliceError: if the names or shapes of ``delta`` are not those of ``spec``, or ``weight`` is
+                not a positive number. Nothing is added then.
+        """
+        if not 0.0 < weight < float("inf"):
+            raise SliceError(
+                f"The weight of an update is {weight}, but it must be a positive number. Check n_i."
+            )
+        shapes = space.shapes(spec)
+        if delta.keys() != shapes.keys():
+            odd = sorted(delta.keys() ^ shapes.keys())
+            raise SliceError(
+                f"An update has other parameters than its slice (differing: {', '.join(odd[:3])}), "
+                "but they must be the same. Send exactly the parameters of space.extract(model, spec)."
+            )
+        for name, shape in shapes.items():
+            if tuple(delta[name].shape) != tuple(shape):
+                raise SliceError(
+                    f"The update of {name!r} has shape {tuple(delta[name].shape)}, but its slice at width "
+                    f"{spec.width:g} has shape {tuple(shape)}. Send the update together with its own spec."
+                )
+        space.scatter_add_(self.total, delta, spec, weight)
+        one = torch.ones((), dtype=torch.float64)
+        space.scatter_add_(
+            self.weight, {name: one.expand(shape) for name, shape in shapes.items()}, spec, weight
+        )
+
+    def merge_(self, other: CoordinateMean) -> None:
+        """Fold the sums of another accumulator in (associative and commutative up to float64 rounding)."""
+        for name, total in other.total.items():
+            self.total[name] += total
+            self.weight[name] += other.weight[name]
+
+    def mean(self) -> tuple[Params, Params]:
+        """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""
+        covered = {name: weight > 0 for name, weight in self.weight.items()}
+        mean = {
+            name: torch.where(covered[name], total / self.weight[name].masked_fill(~covered[name], 1.0), 0.0)
+            for name, total in self.total.items()
+        }
+        return mean, covered
+
+
+def _keep(value: Tensor, covered: Tensor) -> Tensor:
+    return value
+
+
+def _zero(value: Tensor, covered: Tensor) -> Tensor:
+    return torch.where(covered, value, torch.zeros((), dtype=value.dtype))
+
+
+UNCOVERED = {"keep": _keep, "zero": _zero}
+"""Rules for a coordinate that no report of the round holds: ``keep`` its value (HAS-FL, HeteroFL), or set
+it to ``zero`` (what some implementations do by accident; here so that its harm can be shown)."""
+
+
+def server_step(
+    params: Mapping[str, Tensor],
+    mean: Mapping[str, Tensor],
+    covered: Mapping[str, Tensor],
+    uncovered: str = "keep",
+) -> Params:
+    """Return params + mean where covered; other coordinates follow the named rule.
+
+    Raises:
+        ConfigError: if the rule is unknown.
+    """
+    if uncovered not in UNCOVERED:
+        raise ConfigError(unknown_name("uncovered", uncovered, UNCOVERED))
+    rule = UNCOVERED[uncovered]
+    return {
+        name: rule(value, covered[name]) + mean[name].to(value.dtype) if name in mean else value
+        for name, value in params.items()
+    }
+
+
+def aggregate(
+    space: Scatters,
+    global_params: Mapping[str, Tensor],
+    updates: Iterable[tuple[SliceSpec, Mapping[str, Tensor], float]],
+    uncovered: str = "keep",
+) -> tuple[Params, Params]:
+    """Average updates of different slices into the global parameters.
+
+    Args:
+        space: Width space of the model.
+        global_params: Global parameters w(t), name -> tensor of shape ``*p``.
+        updates: ``(spec, delta, num_examples)`` of each client.
+        uncovered: What happens to a coordinate that nobody trained (see ``UNCOVERED``).
+
+    Returns:
+        The new global parameters and, of the same shapes, which coordinates were covered.
+
+    Raises:
+        SliceError: if an update does not fit its spec.
+        RunError: if an update holds a NaN or an infinity.
+
+    Example:
+        >>> import torch, widthwise as ww
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 1))
+        >>> space = ww.trace(model, torch.zeros(2, 2))
+        >>> spec = space.nested(0.5)
+        >>> start = dict(model.named_parameters())
+        >>> ones = {name: torch.ones(shape) for name, shape in space.shapes(spec).items()}
+        >>> new, covered = ww.aggregate(space, start, [(spec, ones, 10)])
+        >>> covered["0.bias"].tolist()
+        [True, True, False, False]
+    """
+    stats = CoordinateMean({name: tuple(value.shape) for name, value in global_params.items()})
+    with torch.no_grad():
+        for spec, delta, num_examples in updates:
+            if bad := first_non_finite(delta):
+                raise RunError(f"the update of {bad!r} is not finite", stage="aggregation")
+            stats.add_(space, spec, delta, num_examples)
+        mean, covered = stats.mean()
+        return server_step(global_params, mean, covered, uncovered), covered

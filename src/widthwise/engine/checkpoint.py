@@ -1,0 +1,133 @@
+"""Everything a run needs to go on, as safetensors and JSON.
+
+A checkpoint is a pair ``round-000010.safetensors`` and ``round-000010.json`` in ``<run>/checkpoint``. The
+JSON is put in place last and holds the SHA-256 of its tensors, so a pair is complete or does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from widthwise.allocation import PolicyState
+from widthwise.core.errors import CheckpointError
+from widthwise.core.params import Params
+from widthwise.engine.federation import Federation
+from widthwise.engine.files import write_atomic, write_json
+from widthwise.engine.state import ServerState
+
+FORMAT = 1
+
+
+def save_checkpoint(folder: Path, state: ServerState, config_hash: str) -> None:
+    """Save a state and remove older checkpoints.
+
+    Raises:
+        InputError: if the folder cannot be written; an older checkpoint is still there then.
+    """
+    folder.mkdir(exist_ok=True)
+    stem = f"round-{state.round_index:06d}"
+    tensors = {f"{group}|{name}": value.contiguous() for group, name, value in _flatten(state)}
+    path = folder / f"{stem}.safetensors"
+    data = safetensors.torch.save(tensors)
+    write_atomic(path, lambda temporary: temporary.write_bytes(data))
+    write_json(
+        folder / f"{stem}.json",
+        {
+            "format": FORMAT,
+            "round": state.round_index,
+            "config_hash": config_hash,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "policy": state.policy.to_json(),
+            "measured": state.measured,
+        },
+    )
+    for old in folder.iterdir():
+        if old.stem != stem:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
+    """Return the newest saved state, or None where nothing was saved.
+
+    Raises:
+        CheckpointError: if the checkpoint is damaged, was written by another version or configuration, or
+            holds other parameters than the model.
+    """
+    records = sorted(folder.glob("round-*.json"))
+    if not records:
+        return None
+    path = records[-1]
+    try:
+        data = path.with_suffix(".safetensors").read_bytes()
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if hashlib.sha256(data).hexdigest() != record["sha256"]:
+            raise ValueError("its tensors are not the ones that were saved")
+        tensors = safetensors.torch.load(data)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"checkpoint is {str(path)!r}, but it is damaged ({error}). "
+            "Remove the folder and start the run again, or restore it from a copy."
+        ) from error
+    if record.get("format") != FORMAT or record["config_hash"] != fed.config_hash:
+        raise CheckpointError(
+            f"checkpoint is {str(path)!r}, but it was written by another configuration or version. "
+            "Resume with the configuration in the run's config.yaml, or choose another --out."
+        )
+    return _restore(path, record, tensors, fed)
+
+
+def _flatten(state: ServerState) -> list[tuple[str, str, Tensor]]:
+    groups: dict[str, Params] = {
+        "params": state.params,
+        "buffers": state.buffers,
+        "ever_covered": state.ever_covered,
+        "estimates": {"": torch.from_numpy(np.asarray(state.estimates, dtype=np.float64))},
+        **{f"server/{name}": tensors for name, tensors in state.server.items()},
+    }
+    for client, named in state.clients.items():
+        groups.update({f"client/{client}/{name}": tensors for name, tensors in named.items()})
+    return [(group, name, value) for group, tensors in groups.items() for name, value in tensors.items()]
+
+
+def _restore(path: Path, record: dict[str, Any], tensors: Params, fed: Federation) -> ServerState:
+    start = ServerState.initial(fed)
+    groups: dict[str, Params] = {}
+    for key, value in tensors.items():
+        group, name = key.split("|", 1)
+        groups.setdefault(group, {})[name] = value
+    params = groups.get("params", {})
+    if {n: v.shape for n, v in params.items()} != {n: v.shape for n, v in start.params.items()}:
+        raise CheckpointError(
+            f"checkpoint is {str(path)!r}, but its parameters are not those of the model. "
+            "Choose another --out."
+        )
+    clients: dict[int, dict[str, Params]] = {}
+    for group, named in groups.items():
+        if group.startswith("client/"):
+            _, client, name = group.split("/", 2)
+            clients.setdefault(int(client), {})[name] = named
+    return ServerState(
+        round_index=int(record["round"]),
+        params={name: params[name] for name in start.params},
+        buffers={name: groups["buffers"][name] for name in start.buffers},
+        policy=PolicyState.from_json(record["policy"]),
+        estimates=groups["estimates"][""].numpy(),
+        measured=bool(record["measured"]),
+        server={
+            name: {n: groups[f"server/{name}"][n] for n in tensors_}
+            for name, tensors_ in start.server.items()
+        },
+        clients={client: clients[client] for client in sorted(clients)},
+        ever_covered={name: groups["ever_covered"][name] for name in start.ever_covered},
+    )

@@ -1,0 +1,83 @@
+"""Records to bytes and back, without pickle: a JSON header and a safetensors body.
+
+Nothing that a peer sends is executed, and what is sent is what is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from widthwise.core.params import Params
+from widthwise.core.records import ClientReport, SliceSpec
+
+_SEPARATOR = "\x1f"
+
+
+def spec_to_json(spec: SliceSpec) -> dict[str, Any]:
+    """Return a JSON-able form: a range as ``[start, stop]``, other indices as a list under ``indices``."""
+    return {
+        "width": spec.width,
+        "kept": {
+            g: [k.start, k.stop] if isinstance(k, range) else {"indices": list(k)}
+            for g, k in spec.kept.items()
+        },
+    }
+
+
+def spec_from_json(data: Mapping[str, Any]) -> SliceSpec:
+    """Return the spec of ``spec_to_json``."""
+    return SliceSpec(
+        float(data["width"]),
+        {g: range(*k) if isinstance(k, list) else tuple(k["indices"]) for g, k in data["kept"].items()},
+    )
+
+
+def pack(header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Tensor]]) -> bytes:
+    """Return header and named groups of tensors as bytes."""
+    flat = {
+        f"{group}{_SEPARATOR}{name}": value
+        for group, tensors in groups.items()
+        for name, value in tensors.items()
+    }
+    head = json.dumps({**header, "groups": list(groups)}).encode()
+    body = safetensors.torch.save({name: value.contiguous() for name, value in flat.items()})
+    return struct.pack("<Q", len(head)) + head + body
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Params]]:
+    """Return header and groups of ``pack``."""
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    groups: dict[str, Params] = {group: {} for group in header.pop("groups")}
+    for key, value in safetensors.torch.load(data[8 + size :]).items():
+        group, name = key.split(_SEPARATOR, 1)
+        groups[group][name] = value
+    return header, groups
+
+
+def encode_report(report: ClientReport) -> bytes:
+    """Return a report as bytes."""
+    header = {
+        "client_id": report.client_id,
+        "round_index": report.round_index,
+        "spec": spec_to_json(report.spec),
+        "num_examples": report.num_examples,
+        "num_steps": report.num_steps,
+        "metrics": dict(report.metrics),
+    }
+    return pack(header, {"delta": report.delta, **{f"state.{k}": v for k, v in report.state.items()}})
+
+
+def decode_report(data: bytes) -> ClientReport:
+    """Return the report of ``encode_report``."""
+    header, groups = unpack(data)
+    spec = spec_from_json(header.pop("spec"))
+    delta = groups.pop("delta")
+    state = {name.removeprefix("state."): tensors for name, tensors in groups.items()}
+    return ClientReport(spec=spec, delta=delta, state=state, **header)

@@ -1,0 +1,46 @@
+"""Options of the engine: where and how often, never what is computed."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class EngineConfig(BaseModel):
+    """Where clients are trained and how often the run is evaluated and saved.
+
+    Attributes:
+        executor: ``process`` (one process per worker, one thread per client) or ``serial``.
+        workers: Number of worker processes; by default one per core. Results do not depend on it.
+        device: ``cpu``.
+        precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
+        eval_every: Evaluate the global model every so many rounds; the last round always.
+        eval_tiers_every: Evaluate every tier's sub-model every so many rounds; 0: at the end only.
+        eval_batch_size: Samples per evaluation batch.
+        recalibration_samples: Training samples that re-estimate batch-norm statistics of a model before
+            it is evaluated (drawn once per run; unused by models without batch norm).
+        checkpoint_every: Save everything every so many rounds; the last round always.
+        tensorboard: Also write TensorBoard events into ``<run>/tensorboard`` (extra ``tensorboard``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    executor: Literal["process", "serial"] = "process"
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    device: str = "cpu"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    eval_every: int = Field(1, ge=1)
+    eval_tiers_every: int = Field(0, ge=0)
+    eval_batch_size: int = Field(500, ge=1)
+    recalibration_samples: int = Field(1000, ge=2)
+    checkpoint_every: int = Field(5, ge=1)
+    tensorboard: bool = False
+
+    @field_validator("device")
+    @classmethod
+    def _only_the_cpu(cls, value: str) -> str:
+        if value != "cpu":
+            raise ValueError(f"device is {value!r}, but clients train on the CPU only. Write device: cpu")
+        return value

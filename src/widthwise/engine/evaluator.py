@@ -1,0 +1,65 @@
+"""Accuracy and loss of the global model and of any sub-model of it."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from widthwise.core.errors import DivergenceError
+from widthwise.core.records import SliceSpec
+from widthwise.engine.federation import Federation
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ModuleCache, load_
+from widthwise.training import evaluate, has_running_statistics, recalibrate
+
+
+class Evaluator:
+    """Evaluates slices of the global model on the test set.
+
+    Clients train with batch statistics, so a model with batch norm has no running statistics of its own:
+    they are re-estimated for the evaluated slice by a pass over ``recalibration_samples`` training
+    samples, drawn once per run over all clients. On a real federation this costs a round of sharing
+    statistics; here it reads the data of all clients.
+
+    Args:
+        fed: The federation.
+    """
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._modules = ModuleCache(fed.space)
+
+    @cached_property
+    def _sample(self) -> Tensor:
+        rng = self._fed.seeds.at("recalibration").numpy()
+        owned = self._fed.task.partition.indices
+        size = min(self._fed.engine.recalibration_samples, len(owned))
+        return owned[torch.from_numpy(rng.choice(len(owned), size=size, replace=False))]
+
+    def __call__(self, state: ServerState, spec: SliceSpec) -> tuple[float, float]:
+        """Return test accuracy in [0, 1] and mean test loss of a slice of the global model.
+
+        Raises:
+            DivergenceError: if the test loss is not finite.
+        """
+        fed = self._fed
+        module = self._modules(spec)
+        load_(module, fed.space.take(state.params, spec), fed.space.take(state.buffers, spec))
+        if has_running_statistics(module):
+            batches = self._sample.split(fed.engine.eval_batch_size)
+            recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
+        accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)
+        if not math.isfinite(loss):
+            raise DivergenceError(
+                f"the test loss is {loss}", round_index=state.round_index - 1, stage="evaluation"
+            )
+        return accuracy, loss
+
+    def tiers(self, state: ServerState) -> dict[str, float]:
+        """Return the accuracy of every tier's sub-model, keyed by the tier as text."""
+        return {
+            f"{tier:g}": self(state, self._fed.space.nested(tier))[0] for tier in sorted(self._fed.task.tiers)
+        }

@@ -1,0 +1,14 @@
+"""Executors: where clients are trained. Only they own processes."""
+
+from widthwise.core.registry import Registry
+from widthwise.engine.executors.base import Executor
+from widthwise.engine.executors.process import ProcessExecutor
+from widthwise.engine.executors.serial import SerialExecutor
+
+EXECUTORS = Registry[type[Executor]]("executor")
+EXECUTORS.add("serial", SerialExecutor, summary="one client after the other", source="widthwise")
+EXECUTORS.add(
+    "process", ProcessExecutor, summary="one process per worker, one thread each", source="widthwise"
+)
+
+__all__ = ["EXECUTORS", "Executor"]

@@ -1,0 +1,163 @@
+"""Trains the cohort in worker processes, one thread each; data and global tensors in shared memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Self
+
+import torch.multiprocessing as mp
+
+from widthwise.core.errors import DivergenceError, RunError
+from widthwise.core.records import ClientReport
+from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.round import Assignment, Broadcast
+from widthwise.engine.worker import ClientRunner
+
+_OK, _FAILED = b"+", b"-"
+
+
+class ProcessExecutor:
+    """One spawned process per worker; each takes the next client as soon as it is free.
+
+    The training set and the global tensors of a round lie in shared memory. Parent and workers exchange
+    only the assignment and the report (``engine.codec``). Who trains whom has no effect on the result.
+
+    Args:
+        runner: Copied into every worker once; its data set must already be shared.
+        workers: Number of processes.
+    """
+
+    def __init__(self, runner: ClientRunner, workers: int) -> None:
+        self._runner, self._workers = runner, workers
+        self._shared: Broadcast | None = None
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def _start(self, broadcast: Broadcast) -> None:
+        self._shared = broadcast
+        for group in _groups(broadcast):
+            for name, value in group.items():
+                group[name] = value.clone().share_memory_()
+        context = mp.get_context("spawn")
+        for _ in range(self._workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_work, args=(theirs, self._runner, self._shared, os.getpid()), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+    def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
+        """Yield the reports as workers finish them.
+
+        Raises:
+            RunError: if a client fails or a worker process dies.
+        """
+        if self._shared is None:
+            own = Broadcast(
+                dict(broadcast.params),
+                dict(broadcast.buffers),
+                {k: dict(v) for k, v in broadcast.server.items()},
+            )
+            self._start(own)
+        else:
+            for shared, fresh in zip(_groups(self._shared), _groups(broadcast), strict=True):
+                for name, value in fresh.items():
+                    shared[name].copy_(value)
+        # Largest slices first, so that no worker is left alone with a full-width client at the end.
+        queue = sorted(assignments, key=lambda a: (a.spec.width, a.client_id))
+        busy: dict[Connection, Assignment] = {}
+        for pipe in self._pipes[: len(queue)]:
+            self._send(pipe, queue.pop(), busy)
+        while busy:
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                assignment = busy[ready]
+                report = self._receive(ready, assignment)
+                del busy[ready]
+                if queue:
+                    self._send(ready, queue.pop(), busy)
+                yield report
+
+    def _send(self, pipe: Connection, assignment: Assignment, busy: dict[Connection, Assignment]) -> None:
+        busy[pipe] = assignment
+        try:
+            pipe.send_bytes(pickle.dumps(assignment, protocol=5))
+        except BrokenPipeError:
+            raise self._died(pipe, assignment) from None
+
+    def _receive(self, pipe: Connection, assignment: Assignment) -> ClientReport:
+        try:
+            answer = pipe.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            raise self._died(pipe, assignment) from None
+        if answer[:1] == _OK:
+            return decode_report(answer[1:])
+        kind, fields, trace = pickle.loads(answer[1:])
+        error: RunError = kind(**fields)
+        error.add_note(f"Traceback in the worker process:\n{trace}")
+        raise error
+
+    def _died(self, pipe: Connection, assignment: Assignment) -> RunError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(timeout=5)
+        return RunError(
+            f"a worker process died (exit code {process.exitcode}); out of memory is the usual cause",
+            client=assignment.client_id,
+            round_index=assignment.round_index,
+            stage="training",
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            if error is not None:
+                process.terminate()
+            process.join(timeout=10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._pipes, self._processes, self._shared = [], [], None
+
+
+def _groups(broadcast: Broadcast) -> list[dict[str, Any]]:
+    return [broadcast.params, broadcast.buffers, *broadcast.server.values()]
+
+
+def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, parent: int) -> None:
+    # The parent alone answers Ctrl-C; a worker ends when its pipe closes, also if the parent is killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while os.getppid() == parent:
+        try:
+            assignment = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer = _OK + encode_report(runner(broadcast, assignment))
+        except RunError as error:
+            kind = DivergenceError if isinstance(error, DivergenceError) else RunError
+            fields = {
+                "reason": error.reason,
+                "client": error.client,
+                "round_index": error.round_index,
+                "stage": error.stage,
+            }
+            answer = _FAILED + pickle.dumps((kind, fields, traceback.format_exc()))
+        try:
+            pipe.send_bytes(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return

@@ -1,0 +1,31 @@
+"""Trains the cohort one client after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from widthwise.core.records import ClientReport
+from widthwise.engine.round import Assignment, Broadcast
+from widthwise.engine.worker import ClientRunner
+
+
+class SerialExecutor:
+    """The reference: no process, no queue. ``workers`` is ignored."""
+
+    def __init__(self, runner: ClientRunner, workers: int) -> None:
+        self._runner = runner
+
+    def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
+        """Yield the reports in the order of the assignments."""
+        for assignment in assignments:
+            yield self._runner(broadcast, assignment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass

@@ -1,0 +1,52 @@
+"""Everything that a run needs, built and validated, as one frozen record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from widthwise.allocation import Population
+from widthwise.core.seeds import SeedTree
+from widthwise.engine.config import EngineConfig
+from widthwise.methods import Method
+from widthwise.slicing import WidthSpace
+from widthwise.tasks import Task
+from widthwise.training import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A task, a method and the settings of one run.
+
+    Attributes:
+        task: Data, partition, capacities and model.
+        space: Width space of the task's model.
+        method: Allocation policy, selector, local objective, estimator and aggregation options.
+        training: Rounds, cohort and local training.
+        engine: Executor, evaluation and checkpoint options.
+        seed: Root of every random stream of the run.
+        config: The resolved configuration, JSON-able; written to ``config.yaml``.
+        config_hash: Identity of what is computed; a folder is resumed only under the same hash.
+        label: Name of the run in tables.
+    """
+
+    task: Task
+    space: WidthSpace
+    method: Method
+    training: TrainingConfig
+    engine: EngineConfig
+    seed: int
+    config: dict[str, Any]
+    config_hash: str
+    label: str
+
+    @property
+    def seeds(self) -> SeedTree:
+        """The root of the run's random streams."""
+        return SeedTree(self.seed)
+
+    @cached_property
+    def population(self) -> Population:
+        """Capacities of all clients."""
+        return Population(self.task.capacities, self.task.tiers)

@@ -1,0 +1,186 @@
+"""The run folder while a run is being made: what is written, when, and how a resumed run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import yaml
+
+from widthwise.core.errors import CheckpointError
+from widthwise.core.records import RoundRecord
+from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
+from widthwise.engine.environment import environment
+from widthwise.engine.federation import Federation
+from widthwise.engine.files import cannot_write, write_atomic, write_json, write_text
+from widthwise.engine.state import ServerState
+from widthwise.heterogeneity import label_divergence
+
+CLIENT_SCHEMA = pa.schema(
+    [
+        ("round", pa.int32()),
+        ("client", pa.int32()),
+        ("participated", pa.bool_()),
+        ("capacity", pa.float64()),
+        ("width", pa.float64()),
+        ("estimate", pa.float64()),
+        ("num_examples", pa.int64()),
+        ("loss", pa.float64()),
+        ("bytes_up", pa.int64()),
+        ("bytes_down", pa.int64()),
+    ]
+)
+
+
+class RunFolder:
+    """Writer of a run folder. Rounds are appended as they end; client rows are saved with checkpoints.
+
+    Args:
+        path: The folder; created where missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows: list[dict[str, Any]] = []
+
+    def open(self, fed: Federation, resume: bool) -> ServerState | None:
+        """Prepare the folder and return the state to go on from, or None for a start from round 0.
+
+        Raises:
+            CheckpointError: if the folder holds something else, or a run and ``resume`` is off.
+            InputError: if the folder cannot be written.
+        """
+        config = self.path / "config.yaml"
+        if config.is_file():
+            self._check_same(config, fed, resume)
+            state = load_checkpoint(self.path / "checkpoint", fed)
+            if not self.complete:
+                self._rewind(0 if state is None else state.round_index)
+            return state
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but it holds files that are not a run. "
+                "Choose an empty --out."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        write_json(self.path / "environment.json", environment())
+        write_json(self.path / "partition.json", describe_partition(fed))
+        # Written last: a folder with a config.yaml is a run.
+        stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
+        write_text(config, yaml.safe_dump(stored, sort_keys=False))
+        return None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run has ended."""
+        return (self.path / "result.json").is_file()
+
+    def _check_same(self, config: Path, fed: Federation, resume: bool) -> None:
+        try:
+            stored = yaml.safe_load(config.read_text(encoding="utf-8"))
+            same = stored["config_hash"] == fed.config_hash
+        except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{str(config)!r} cannot be read ({error}), but a run folder must say what it ran. "
+                "Choose another --out."
+            ) from error
+        if not same:
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but it holds a run of another configuration "
+                f"({stored.get('name')}). Choose another --out."
+            )
+        if not resume:
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but it holds this run already. "
+                "Add --resume to go on with it, or choose another --out."
+            )
+
+    def _rewind(self, round_index: int) -> None:
+        """Drop what was written after the checkpoint: those rounds are run again."""
+        rounds = self.path / "rounds.jsonl"
+        if rounds.is_file():
+            lines = rounds.read_text(encoding="utf-8").splitlines()[:round_index]
+            if len(lines) < round_index:
+                raise CheckpointError(
+                    f"{str(rounds)!r} has {len(lines)} rounds, but the checkpoint is at round {round_index}. "
+                    "Remove the folder and start the run again."
+                )
+            write_text(rounds, "".join(f"{line}\n" for line in lines))
+        clients = self.path / "clients.parquet"
+        if clients.is_file():
+            self._write_clients(keep_before=round_index)
+
+    def append(self, record: RoundRecord, client_rows: Sequence[dict[str, Any]]) -> None:
+        """Add a finished round."""
+        self._rows += client_rows
+        path = self.path / "rounds.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def save(self, state: ServerState, fed: Federation) -> None:
+        """Save the client rows so far and a checkpoint of the state."""
+        self._write_clients(keep_before=state.round_index)
+        save_checkpoint(self.path / "checkpoint", state, fed.config_hash)
+
+    def _write_clients(self, keep_before: int) -> None:
+        path = self.path / "clients.parquet"
+        kept = [row for row in self._rows if row["round"] < keep_before]
+        fresh = pa.Table.from_pylist(kept, schema=CLIENT_SCHEMA)
+
+        def write(temporary: Path) -> None:
+            # Row group by row group, so that memory does not grow with the length of the run.
+            with pq.ParquetWriter(temporary, CLIENT_SCHEMA) as writer:
+                if path.is_file():
+                    with pq.ParquetFile(path) as old:
+                        for i in range(old.num_row_groups):
+                            group = old.read_row_group(i)
+                            writer.write_table(group.filter(pc.less(group["round"], keep_before)))
+                if fresh.num_rows:
+                    writer.write_table(fresh)
+
+        try:
+            write_atomic(path, write)
+        except pa.ArrowInvalid as error:
+            raise CheckpointError(
+                f"{str(path)!r} is damaged ({error}), but a run goes on only from whole files. "
+                "Remove the folder and start the run again."
+            ) from error
+        self._rows = []
+
+    def read_rounds(self) -> list[dict[str, Any]]:
+        """Return the lines of ``rounds.jsonl``."""
+        text = (self.path / "rounds.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write ``result.json``: the run is complete."""
+        write_json(self.path / "result.json", result)
+
+
+def describe_partition(fed: Federation) -> dict[str, Any]:
+    """Return the content of ``partition.json``."""
+    task = fed.task
+    counts = task.partition.class_counts(task.train.labels(), task.train.num_classes)
+    counts = pd.DataFrame(counts).to_numpy()
+    return {
+        "digest": task.partition.digest(),
+        "num_clients": len(task.capacities),
+        "num_classes": task.train.num_classes,
+        "class_names": list(task.train.class_names),
+        "class_counts": counts.tolist(),
+        "label_divergence": label_divergence(counts).tolist(),
+        "capacities": [float(c) for c in task.capacities],
+        "tiers": list(task.tiers),
+    }

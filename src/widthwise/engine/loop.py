@@ -1,0 +1,195 @@
+"""The round loop: the one place where time passes."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from widthwise.core.errors import RunError
+from widthwise.core.records import ClientReport, RoundRecord
+from widthwise.engine.accounting import ClientCost, client_cost
+from widthwise.engine.evaluator import Evaluator
+from widthwise.engine.executors import EXECUTORS, Executor
+from widthwise.engine.federation import Federation
+from widthwise.engine.files import write_text
+from widthwise.engine.folder import RunFolder
+from widthwise.engine.round import Broadcast, RoundOutcome, RoundPlan, finish_round, plan_round
+from widthwise.engine.runs import RunResult, load_run
+from widthwise.engine.sinks import Sink, TensorBoardSink
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
+
+MAX_LISTED_CLIENTS = 1000
+"""Up to so many clients ``clients.parquet`` has a row for each in each round; beyond, for participants only."""
+
+
+def run_federation(
+    fed: Federation, out: Path, *, resume: bool = False, sinks: Sequence[Sink] = ()
+) -> RunResult:
+    """Run a federation to its last round and return the stored run.
+
+    The result depends on the configuration and the seed alone: not on the executor, on the number of
+    workers, or on whether the run was interrupted and resumed.
+
+    Args:
+        fed: What to run.
+        out: The run folder.
+        resume: Go on with the run that ``out`` holds; a finished run is only read.
+        sinks: Further receivers of the run's events.
+
+    Returns:
+        The run as ``load_run`` reads it.
+
+    Raises:
+        CheckpointError: if ``out`` holds something else, or its checkpoint is damaged.
+        RunError: if a client fails or training diverges; everything up to the last finished round is
+            saved and ``error.txt`` in the run folder holds the traceback.
+        KeyboardInterrupt: on Ctrl-C, after everything up to the last finished round has been saved.
+    """
+    folder = RunFolder(out)
+    state = folder.open(fed, resume)
+    if state is not None and folder.complete:
+        return load_run(out)
+    state = state or ServerState.initial(fed)
+    sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
+    fed.task.share_()
+    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+    evaluator = Evaluator(fed)
+    for sink in sinks:
+        sink.on_start(fed, state.round_index)
+    try:
+        with EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers) as executor:
+            while state.round_index < fed.training.rounds:
+                new, record, rows = _one_round(fed, state, executor, evaluator)
+                folder.append(record, rows)
+                state = new
+                for sink in sinks:
+                    sink.on_round(record)
+                if _due(state.round_index, fed.engine.checkpoint_every, fed.training.rounds):
+                    folder.save(state, fed)
+    except RunError as error:
+        folder.save(state, fed)
+        write_text(out / "error.txt", "".join(traceback.format_exception(error)))
+        raise
+    except KeyboardInterrupt:
+        folder.save(state, fed)
+        raise
+    result = _summary(fed, state, folder.read_rounds())
+    folder.finish(result)
+    for sink in sinks:
+        sink.on_end(result)
+    return load_run(out)
+
+
+def _due(rounds_done: int, every: int, rounds: int) -> bool:
+    return rounds_done % every == 0 or rounds_done == rounds
+
+
+def _one_round(
+    fed: Federation, state: ServerState, executor: Executor, evaluator: Evaluator
+) -> tuple[ServerState, RoundRecord, list[dict[str, Any]]]:
+    start = time.perf_counter()
+    plan, state = plan_round(fed, state)
+    reports = _in_cohort_order(plan, executor.run(Broadcast.of(state), plan.assignments))
+    costs = {
+        a.client_id: client_cost(fed, a, report) for a, report in zip(plan.assignments, reports, strict=True)
+    }
+    state, outcome = finish_round(fed, state, plan, reports)
+    record = _record(fed, state, plan, outcome, list(costs.values()))
+    record = _evaluated(fed, state, evaluator, record)
+    rows = _client_rows(fed, state, plan, reports, costs)
+    return state, replace(record, seconds=time.perf_counter() - start), rows
+
+
+def _in_cohort_order(plan: RoundPlan, reports: Iterable[ClientReport]) -> list[ClientReport]:
+    by_client = {report.client_id: report for report in reports}
+    return [by_client[a.client_id] for a in plan.assignments]
+
+
+def _record(
+    fed: Federation, state: ServerState, plan: RoundPlan, outcome: RoundOutcome, costs: list[ClientCost]
+) -> RoundRecord:
+    return RoundRecord(
+        round=plan.cohort.round_index,
+        accuracy=None,
+        loss=None,
+        mean_width=sum(a.spec.width for a in plan.assignments) / len(plan.assignments),
+        coverage=outcome.coverage,
+        bytes_up=sum(c.bytes_up for c in costs),
+        bytes_down=sum(c.bytes_down for c in costs),
+        macs=sum(c.macs for c in costs),
+        seconds=0.0,
+        train_loss=outcome.train_loss,
+        ever_covered=outcome.ever_covered,
+        estimate_mean=float(state.estimates.mean()) if state.measured else None,
+    )
+
+
+def _evaluated(fed: Federation, state: ServerState, evaluator: Evaluator, record: RoundRecord) -> RoundRecord:
+    done, last = state.round_index, state.round_index == fed.training.rounds
+    if _due(done, fed.engine.eval_every, fed.training.rounds):
+        accuracy, loss = evaluator(state, fed.space.full())
+        record = replace(record, accuracy=accuracy, loss=loss)
+    every = fed.engine.eval_tiers_every
+    if last or (every and done % every == 0):
+        record = replace(record, tier_accuracy=evaluator.tiers(state))
+    return record
+
+
+def _client_rows(
+    fed: Federation,
+    state: ServerState,
+    plan: RoundPlan,
+    reports: Sequence[ClientReport],
+    costs: dict[int, ClientCost],
+) -> list[dict[str, Any]]:
+    by_client = {report.client_id: report for report in reports}
+    everybody = len(fed.task.capacities) <= MAX_LISTED_CLIENTS
+    listed = range(len(fed.task.capacities)) if everybody else plan.cohort.client_ids
+    rows = []
+    for i in listed:
+        report, cost = by_client.get(i), costs.get(i)
+        rows.append(
+            {
+                "round": plan.cohort.round_index,
+                "client": i,
+                "participated": report is not None,
+                "capacity": float(fed.task.capacities[i]),
+                "width": report.spec.width if report else float(state.policy.widths[i]),
+                "estimate": float(state.estimates[i]) if state.measured else None,
+                "num_examples": len(fed.task.partition.client(i)),
+                "loss": report.metrics["loss"] if report else None,
+                "bytes_up": cost.bytes_up if cost else 0,
+                "bytes_down": cost.bytes_down if cost else 0,
+            }
+        )
+    return rows
+
+
+def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    evaluated = [r for r in rounds if r["accuracy"] is not None]
+    best = max(evaluated, key=lambda r: r["accuracy"])
+    return {
+        "name": fed.label,
+        "method": fed.method.name,
+        "seed": fed.seed,
+        "rounds": len(rounds),
+        "best_accuracy": best["accuracy"],
+        "best_round": best["round"],
+        "final_accuracy": rounds[-1]["accuracy"],
+        "final_loss": rounds[-1]["loss"],
+        "mean_width": sum(r["mean_width"] for r in rounds) / len(rounds),
+        "width_accuracy": rounds[-1]["tier_accuracy"],
+        "ever_covered": rounds[-1]["ever_covered"],
+        "bytes_up": sum(r["bytes_up"] for r in rounds),
+        "bytes_down": sum(r["bytes_down"] for r in rounds),
+        "macs": sum(r["macs"] for r in rounds),
+        "seconds": sum(r["seconds"] for r in rounds),
+        "config_hash": fed.config_hash,
+        "widths": [float(w) for w in state.policy.widths],
+        "estimates": [float(e) for e in state.estimates] if state.measured else None,
+    }
