@@ -101,8 +101,8 @@ class RunResult:
 
     @property
     def name(self) -> str:
-        """The label of the run; the method's name while it is unfinished."""
-        return str(self.result["name"]) if self.result else self.method
+        """The label of the run in tables, the same for all its seeds."""
+        return str((self.result or self.config).get("name", self.method))
 
     @property
     def method(self) -> str:

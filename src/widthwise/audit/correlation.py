@@ -1,0 +1,85 @@
+"""Pearson and partial correlation over clients, for one sample or for many at once.
+
+Shapes: ... any leading axes (resamples), N clients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# A vector whose spread is below this share of its size is a constant that rounding has blurred.
+_BLUR = 1e-9
+
+
+def is_constant(values: Array) -> bool:
+    """Return whether all values are the same up to rounding."""
+    return bool(_norm(_centre(values)) <= _BLUR * _norm(values))
+
+
+def residuals(values: Array, given: Array | None = None) -> Array:
+    """Return what is left of the values after linear regression on ``given`` (and on a constant).
+
+    Formula: e = (x - mean x) - b (z - mean z), b = cov(x, z) / var(z); b = 0 where z is constant, since
+    holding a constant fixed changes nothing. Residuals that are mere rounding are exactly 0.
+
+    Args:
+        values: [..., N].
+        given: [..., N], or None to remove the mean only.
+
+    Returns:
+        [..., N], each row with mean 0.
+
+    Example:
+        >>> residuals(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
+        array([0., 0., 0.])
+    """
+    left = _centre(values)
+    if given is not None:
+        z = _centre(given)
+        square = np.sum(z * z, axis=-1, keepdims=True)
+        varies = np.sqrt(square) > _BLUR * _norm(given)
+        slope = np.divide(
+            np.sum(left * z, axis=-1, keepdims=True), square, out=np.zeros_like(square), where=varies
+        )
+        left = left - slope * z
+    return np.where(_norm(left) > _BLUR * _norm(values), left, 0.0)
+
+
+def correlation(x: Array, y: Array, given: Array | None = None) -> Array:
+    """Return the Pearson correlation of x and y, with ``given`` removed from both where it is there.
+
+    Formula: r = sum(e_x e_y) / sqrt(sum(e_x^2) sum(e_y^2)) with e = ``residuals``.
+    Source: the capacity-confound audit of Moayedikia and Troncoso Lora (2026), Table 5: partial
+    correlations remove p_max linearly.
+
+    Args:
+        x: [..., N].
+        y: [..., N].
+        given: [..., N] or None.
+
+    Returns:
+        [...] in [-1, 1]; NaN where x or y does not vary (any more).
+
+    Example:
+        >>> round(float(correlation(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0]))), 9)
+        -1.0
+    """
+    a, b = residuals(x, given), residuals(y, given)
+    size = (_norm(a) * _norm(b))[..., 0]
+    product = np.sum(a * b, axis=-1)
+    r = np.divide(product, size, out=np.full_like(product, np.nan), where=size > 0)
+    clipped: Array = np.clip(r, -1.0, 1.0)
+    return clipped
+
+
+def _centre(values: Array) -> Array:
+    centred: Array = values - np.mean(values, axis=-1, keepdims=True)
+    return centred
+
+
+def _norm(values: Array) -> Array:
+    norm: Array = np.sqrt(np.sum(values * values, axis=-1, keepdims=True))
+    return norm
