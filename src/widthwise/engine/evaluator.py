@@ -12,8 +12,7 @@ from widthwise.core.errors import DivergenceError
 from widthwise.core.records import SliceSpec
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
-from widthwise.engine.worker import ModuleCache, load_
-from widthwise.training import evaluate, has_running_statistics, recalibrate
+from widthwise.training import ModuleCache, evaluate, load_, recalibrate
 
 
 class Evaluator:
@@ -33,6 +32,10 @@ class Evaluator:
         self._modules = ModuleCache(fed.space)
 
     @cached_property
+    def _recalibrates(self) -> bool:
+        return any(name.endswith("running_mean") for name in self._fed.space.buffers)
+
+    @cached_property
     def _sample(self) -> Tensor:
         rng = self._fed.seeds.at("recalibration").numpy()
         owned = self._fed.task.partition.indices
@@ -48,7 +51,7 @@ class Evaluator:
         fed = self._fed
         module = self._modules(spec)
         load_(module, fed.space.take(state.params, spec), fed.space.take(state.buffers, spec))
-        if has_running_statistics(module):
+        if self._recalibrates:
             batches = self._sample.split(fed.engine.eval_batch_size)
             recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
         accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)

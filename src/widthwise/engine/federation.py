@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from widthwise.allocation import Population
 from widthwise.core.seeds import SeedTree
 from widthwise.engine.config import EngineConfig
@@ -50,3 +52,8 @@ class Federation:
     def population(self) -> Population:
         """Capacities of all clients."""
         return Population(self.task.capacities, self.task.tiers)
+
+    @cached_property
+    def reachable(self) -> np.ndarray:
+        """Largest width that each client can ever train under the method, [N]."""
+        return self.method.policy.reachable(self.population)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -172,8 +171,7 @@ class RunFolder:
 def describe_partition(fed: Federation) -> dict[str, Any]:
     """Return the content of ``partition.json``."""
     task = fed.task
-    counts = task.partition.class_counts(task.train.labels(), task.train.num_classes)
-    counts = pd.DataFrame(counts).to_numpy()
+    counts = task.class_counts()
     return {
         "digest": task.partition.digest(),
         "num_clients": len(task.capacities),

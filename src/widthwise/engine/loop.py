@@ -24,7 +24,7 @@ from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 
 MAX_LISTED_CLIENTS = 1000
-"""Up to so many clients ``clients.parquet`` has a row for each in each round; beyond, for participants only."""
+"""Up to so many clients, ``clients.parquet`` lists all in each round; beyond, participants only."""
 
 
 def run_federation(

@@ -162,7 +162,7 @@ def finish_round(
         state,
         round_index=t + 1,
         params=params,
-        server=method.objective.server_update(space, state.server, reports, len(fed.task.capacities)),
+        server=method.objective.server_update(space, state.server, reports, fed.reachable),
         clients=_new_client_states(fed, state, reports),
         ever_covered=ever,
     )

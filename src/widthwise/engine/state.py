@@ -43,7 +43,7 @@ class ServerState:
     @classmethod
     def initial(cls, fed: Federation) -> ServerState:
         """Return the state before round 0."""
-        model = fed.task.build_model(fed.seeds.at("model").seed())
+        model = fed.task.build_model(fed.seed)
         params = clone(dict(model.named_parameters()))
         return cls(
             round_index=0,

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
 
 from widthwise.core.errors import RunError, WidthwiseError
-from widthwise.core.records import ClientReport, SliceSpec
+from widthwise.core.records import ClientReport
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Dataset, Partition
-from widthwise.training import Objective, train
-
-MAX_MODULES = 16
-
-
-class ModuleCache:
-    """Resident dense modules, one per slice spec, the least recently used dropped beyond ``MAX_MODULES``.
-
-    Adaptive widths are continuous, so a long run meets many specs; a module is a few milliseconds to
-    build and as large as its slice.
-    """
-
-    def __init__(self, space: WidthSpace) -> None:
-        self._space = space
-        self._modules: OrderedDict[object, nn.Module] = OrderedDict()
-
-    def __call__(self, spec: SliceSpec) -> nn.Module:
-        """Return the module of a spec; its parameters hold whatever was loaded last."""
-        key = spec.key()
-        if key not in self._modules:
-            self._modules[key] = self._space.module(spec)
-            if len(self._modules) > MAX_MODULES:
-                self._modules.popitem(last=False)
-        self._modules.move_to_end(key)
-        return self._modules[key]
+from widthwise.training import ModuleCache, Objective, train
 
 
 @dataclass
@@ -55,10 +29,10 @@ class ClientRunner:
     partition: Partition
     space: WidthSpace
     objective: Objective
-    modules: ModuleCache = field(init=False)
+    module_for: ModuleCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.modules = ModuleCache(self.space)
+        self.module_for = ModuleCache(self.space)
 
     def __call__(self, broadcast: Broadcast, assignment: Assignment) -> ClientReport:
         """Train one client on one thread and return its report.
@@ -74,7 +48,7 @@ class ClientRunner:
             return train(
                 dispatch(self.space, broadcast, assignment),
                 space=self.space,
-                modules=self.modules,
+                module_for=self.module_for,
                 dataset=self.dataset,
                 indices=self.partition.client(assignment.client_id),
                 objective=self.objective,
