@@ -1,0 +1,95 @@
+"""Who trains which width: the base part and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from widthwise.core.records import Cohort
+
+Widths = NDArray[np.float64]
+
+TOLERANCE = 1e-9
+"""Two widths closer than this are the same: 0.6000000000000001 is the tier 0.6."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """The registered clients, as far as allocation may know them.
+
+    Attributes:
+        capacities: [N] largest width of each client, in (0, 1], in client order.
+        tiers: The widths that the fleet is designed for, ascending.
+    """
+
+    capacities: Widths
+    tiers: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """What a policy remembers between rounds.
+
+    Attributes:
+        widths: [N] the width that each client has now: the next one where that is settled, else the last
+            one given, and the capacity before the first.
+        extra: Further numbers that a policy needs.
+    """
+
+    widths: Widths
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as a JSON-able dictionary; floats survive the round trip exactly."""
+        return {"widths": self.widths.tolist(), "extra": dict(self.extra)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PolicyState:
+        """Return the state that ``to_json`` described."""
+        return cls(np.asarray(data["widths"], dtype=np.float64), dict(data["extra"]))
+
+
+class Policy(BaseModel):
+    """Base of all allocation policies. As it stands: every client keeps its initial width for ever.
+
+    Shapes: N registered clients.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def init(self, population: Population) -> PolicyState:
+        """Return the state before the first round: every client at its capacity."""
+        return PolicyState(population.capacities.astype(np.float64))
+
+    def allocate(
+        self, state: PolicyState, population: Population, cohort: Cohort, rng: np.random.Generator
+    ) -> tuple[dict[int, float], PolicyState]:
+        """Return the width of each client of the cohort and the next state."""
+        return {client: float(state.widths[client]) for client in cohort.client_ids}, state
+
+    def observe(self, state: PolicyState, population: Population, estimates: Widths) -> PolicyState:
+        """Return the state after an adaptation to the heterogeneity estimates [N]."""
+        return state
+
+    def reachable(self, population: Population) -> Widths:
+        """Return [N] the largest width that each client can get in any round."""
+        return self.init(population).widths
+
+    def guaranteed(self, population: Population) -> Widths:
+        """Return [N] the width that each client is certain to get at least, in every round it takes part in.
+
+        Rounds before a policy's first adaptation do not count: they end.
+        """
+        return self.init(population).widths
+
+
+def with_widths(state: PolicyState, given: Mapping[int, float], **extra: float) -> PolicyState:
+    """Return the state in which the given clients have the given widths."""
+    widths = state.widths.copy()
+    widths[list(given)] = list(given.values())
+    return PolicyState(widths, {**state.extra, **extra})

@@ -1,0 +1,49 @@
+"""What rooms of floor 1 may assume about each other's objects, so that none of them imports another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from widthwise.core.params import Params
+from widthwise.core.records import SliceSpec
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+"""(outputs [B, ...], targets [B]) -> mean loss over the batch, a scalar tensor."""
+
+ModuleFor = Callable[[SliceSpec], nn.Module]
+"""A spec -> a dense module of that spec, whose parameters the caller overwrites."""
+
+
+class Space(Protocol):
+    """The part of ``slicing.WidthSpace`` that training and estimators use."""
+
+    def nested(self, width: float) -> SliceSpec:
+        """Return the spec that keeps the leading channels."""
+
+    def take(self, tensors: Mapping[str, Tensor], spec: SliceSpec) -> Params:
+        """Slice tensors in global shapes."""
+
+    def take_within(self, tensors: Mapping[str, Tensor], outer: SliceSpec, spec: SliceSpec) -> Params:
+        """Slice tensors in the shapes of ``outer``, which contains ``spec``."""
+
+    def scatter_add_(
+        self, into: Params, values: Mapping[str, Tensor], spec: SliceSpec, scale: float = 1.0
+    ) -> None:
+        """Add ``scale * values`` to the kept coordinates of tensors in global shapes."""
+
+    def module(self, spec: SliceSpec) -> nn.Module:
+        """Return a fresh dense module of ``spec`` with uninitialised parameters."""
+
+
+class Samples(Protocol):
+    """Labelled samples that are read by index (``tasks.Dataset``)."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs [B, ...] and targets [B]; a generator allows augmentation."""

@@ -1,0 +1,55 @@
+"""The dense modules that a worker keeps, one for each slice spec it has met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from widthwise.core.protocols import Space
+from widthwise.core.records import SliceSpec
+
+
+class ModuleCache:
+    """Builds the module of a spec once and hands out the same one from then on.
+
+    A module carries nothing from one client to the next: whoever takes it overwrites its parameters and
+    buffers with ``load_``. Convolution weights are kept in channels-last order, in which convolutions on
+    CPU take about a quarter less time; results differ from the contiguous order by rounding only.
+
+    Args:
+        space: The width space.
+        device: Where the modules live.
+    """
+
+    def __init__(self, space: Space, device: torch.device | str = "cpu") -> None:
+        self._space = space
+        self._device = torch.device(device)
+        self._modules: dict[object, nn.Module] = {}
+
+    def __call__(self, spec: SliceSpec) -> nn.Module:
+        """Return the module of ``spec``."""
+        key = spec.key()
+        if key not in self._modules:
+            module = self._space.module(spec).to(self._device)
+            self._modules[key] = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self._modules[key]
+
+
+@torch.no_grad()
+def load_(module: nn.Module, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    """Overwrite the module's parameters and buffers in place. Buffers that are not given keep their value."""
+    for name, parameter in module.named_parameters():
+        parameter.copy_(params[name])
+        parameter.grad = None
+    for name, buffer in module.named_buffers():
+        if name in buffers:
+            buffer.copy_(buffers[name])
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Return the device of the module's first parameter or buffer (CPU if it has none)."""
+    first = next(chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if first is None else first.device

@@ -1,0 +1,107 @@
+"""What a client minimises: the base part, and the working object of one client in one round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from widthwise.core.params import Params
+from widthwise.core.protocols import Criterion, ModuleFor, Space
+from widthwise.core.records import ClientReport, ClientTask
+from widthwise.training.config import TrainingConfig
+
+
+@dataclass(frozen=True)
+class LocalSetting:
+    """All that one client has at hand in one round.
+
+    Attributes:
+        task: What the server sent.
+        space: The width space.
+        module_for: The worker's modules.
+        module: The module of ``task.spec`` in training mode, already loaded with what the client received.
+        received: The received parameters in the shapes of ``task.spec``, on the module's device.
+        criterion: The loss of outputs against targets.
+    """
+
+    task: ClientTask
+    space: Space
+    module_for: ModuleFor
+    module: nn.Module
+    received: Params
+    criterion: Criterion
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Return the named parameters that are trained, in the module's order."""
+        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+
+
+class Local:
+    """The local problem of one client in one round. Objectives override what differs from plain SGD."""
+
+    def __init__(self, setting: LocalSetting) -> None:
+        self.setting = setting
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of one batch, to be differentiated."""
+        return self.setting.criterion(self.setting.module(inputs), targets)
+
+    def correct_gradients(self) -> None:
+        """Change the gradients of one step in place, before clipping."""
+
+    def finish(self, delta: Params, num_steps: int) -> Mapping[str, Params]:
+        """Return the increments of this client's states, in the shapes of the trained spec."""
+        return {}
+
+
+class Objective(BaseModel):
+    """Base of all local objectives: plain SGD on the criterion.
+
+    An objective is a pure description. What it needs to remember lives outside: ``client_state`` names
+    parameter dictionaries kept for each client, ``server_state`` those kept on the server. All are in
+    global shapes, start at zero and reach the client as ``task.state[name]``, sliced to the trained spec.
+    For each name in ``client_state`` the report carries the *increment* in ``report.state[name]``, which
+    the engine scatters onto that client's dictionary; ``server_update`` reads the same increments.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    client_state: ClassVar[tuple[str, ...]] = ()
+    server_state: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, training: TrainingConfig) -> None:
+        """Refuse training settings under which this objective is not what its name says.
+
+        Raises:
+            ConfigError: if it does not work with these settings.
+        """
+
+    def context_width(self, width: float, capacity: float) -> float:
+        """Return the width that the client must receive to train ``width`` (at least ``width``)."""
+        return width
+
+    def local(self, setting: LocalSetting) -> Local:
+        """Return the working object of one client in one round."""
+        return Local(setting)
+
+    def server_update(
+        self,
+        space: Space,
+        server_state: Mapping[str, Params],
+        reports: Sequence[ClientReport],
+        reachable: np.ndarray,
+    ) -> Mapping[str, Params]:
+        """Return the server's dictionaries after a round.
+
+        Args:
+            space: The width space.
+            server_state: The dictionaries named in ``server_state``, in global shapes. Not changed.
+            reports: The cohort's reports in cohort order.
+            reachable: [N] largest width that each client can ever get (``policy.reachable``).
+        """
+        return server_state
