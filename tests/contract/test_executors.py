@@ -1,0 +1,124 @@
+"""What every executor promises: the reports of ``serial``, to the bit, and failures that say where."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+
+from widthwise.core.errors import DivergenceError, RunError
+from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.executors import EXECUTORS
+from widthwise.engine.round import Broadcast, plan_round
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
+from widthwise.studies.build import build
+from widthwise.studies.config import RunConfig
+
+
+class BreakingRunner(ClientRunner):
+    """Fails for one client in the way it is told to."""
+
+    def __call__(self, broadcast, assignment):
+        if assignment.client_id == self.victim:
+            if self.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.partition.offsets = None  # any mistake inside training
+        return super().__call__(broadcast, assignment)
+
+
+def federation(**method):
+    fed = build(
+        RunConfig(
+            task={
+                "dataset": "digits",
+                "model": "cnn-small",
+                "clients": 6,
+                "partition": {"kind": "dirichlet", "alpha": 0.5},
+                "limit": 240,
+            },
+            capacity={"list": [0.25, 0.5, 0.75, 1.0, 0.5, 0.25]},
+            method={"name": "heterofl", **method},
+            training={"rounds": 2, "cohort": 4, "local_epochs": 1, "batch_size": 16, "lr": 0.05},
+            seed=3,
+        )
+    )
+    fed.task.share_()
+    return fed
+
+
+def runner_of(fed, kind=ClientRunner):
+    return kind(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+
+
+def reports_of(fed, executor):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    reports = {r.client_id: r for r in executor.run(Broadcast.of(state), plan.assignments)}
+    assert set(reports) == set(plan.cohort.client_ids)
+    return reports
+
+
+def assert_equal(a, b):
+    assert (a.client_id, a.round_index, a.num_examples, a.num_steps) == (
+        b.client_id,
+        b.round_index,
+        b.num_examples,
+        b.num_steps,
+    )
+    assert a.spec.key() == b.spec.key()
+    assert a.metrics == b.metrics
+    assert a.state.keys() == b.state.keys()
+    for ours, theirs in ((a.delta, b.delta), *((a.state[k], b.state[k]) for k in a.state)):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("entry", EXECUTORS, ids=lambda e: e.name)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_executor_gives_the_reports_of_serial_to_the_bit(entry, workers):
+    fed = federation()
+    with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
+        expected = reports_of(fed, serial)
+    with entry.value(runner_of(fed), workers) as executor:
+        for _ in range(2):  # a second round on the same workers must not remember the first
+            for client, report in reports_of(fed, executor).items():
+                assert_equal(report, expected[client])
+
+
+@pytest.mark.parametrize("entry", EXECUTORS, ids=lambda e: e.name)
+def test_executor_names_client_round_and_stage_when_training_diverges(entry):
+    fed = federation()
+    object.__setattr__(fed.training, "lr", 1e30)
+    with entry.value(runner_of(fed), 1) as executor, pytest.raises(DivergenceError) as caught:
+        reports_of(fed, executor)
+    assert caught.value.round_index == 0
+    assert caught.value.client is not None
+    assert "train" in str(caught.value)
+
+
+def test_process_executor_names_the_client_when_a_worker_is_killed():
+    fed = federation()
+    runner = runner_of(fed, BreakingRunner)
+    runner.victim, runner.how = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[1], "kill"
+    message = rf"client {runner.victim}, round 0, stage training: a worker process died \(exit code -9\)"
+    with EXECUTORS["process"].value(runner, 1) as executor, pytest.raises(RunError, match=message):
+        reports_of(fed, executor)
+
+
+def test_process_executor_keeps_the_traceback_when_a_client_fails():
+    fed = federation()
+    runner = runner_of(fed, BreakingRunner)
+    runner.victim, runner.how = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[0], "fail"
+    with EXECUTORS["process"].value(runner, 1) as executor, pytest.raises(RunError) as caught:
+        reports_of(fed, executor)
+    assert "Traceback in the worker process" in caught.value.__notes__[0]
+
+
+def test_codec_round_trip_returns_an_equal_report():
+    fed = federation(objective="control-variates", force_momentum=True)
+    with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
+        for report in reports_of(fed, serial).values():
+            assert report.state
+            assert_equal(decode_report(encode_report(report)), report)
