@@ -1,1 +1,33 @@
-"""Room: tasks."""
+"""Tasks: data sets, partitions, capacities and models, and all reading and downloading of data."""
+
+from __future__ import annotations
+
+from widthwise.tasks.capacity import CapacityConfig
+from widthwise.tasks.dataset import ArraySet, Dataset, Signature, TextSet
+from widthwise.tasks.datasets import DATASETS
+from widthwise.tasks.model import Model, ModelSpec
+from widthwise.tasks.models import MODELS
+from widthwise.tasks.partition import Partition, PartitionConfig
+from widthwise.tasks.source import Request, Source, Splits
+from widthwise.tasks.task import Task, TaskConfig, build_task, resolve_model
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "ArraySet",
+    "CapacityConfig",
+    "Dataset",
+    "Model",
+    "ModelSpec",
+    "Partition",
+    "PartitionConfig",
+    "Request",
+    "Signature",
+    "Source",
+    "Splits",
+    "Task",
+    "TaskConfig",
+    "TextSet",
+    "build_task",
+    "resolve_model",
+]

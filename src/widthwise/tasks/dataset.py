@@ -1,0 +1,169 @@
+"""Data in memory: tensors that are read once, shared between processes and gathered by batch.
+
+Legend: N samples, B batch, C channels, H height, W width, T characters of a token stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["image", "text", "features"]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model must know about a data set.
+
+    Attributes:
+        kind: ``image`` (float pixels), ``text`` (token ids) or ``features`` (float columns).
+        shape: Shape of one input: (C, H, W), (characters,) or (columns,).
+        num_classes: Number of classes; for text also the size of the vocabulary.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    num_classes: int
+
+    def example_inputs(self, batch: int) -> Tensor:
+        """Return zeros [B, *shape] of the type that a batch has."""
+        dtype = torch.int64 if self.kind == "text" else torch.float32
+        return torch.zeros(batch, *self.shape, dtype=dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(ABC):
+    """Samples in memory. Picklable; after ``share_()`` its tensors live in shared memory.
+
+    Attributes:
+        name: Name of the data set.
+        signature: Kind, shape and number of classes.
+        class_names: One name for each class.
+    """
+
+    name: str
+    signature: Signature
+    class_names: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.signature.num_classes
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return N."""
+
+    @abstractmethod
+    def labels(self) -> Tensor:
+        """Return all targets, int64 [N]."""
+
+    @abstractmethod
+    def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs [B, *shape] and targets int64 [B] of the samples at ``indices`` (int64 [B]).
+
+        ``generator`` allows random augmentation, where the data set was asked for it: training passes one,
+        evaluation does not.
+        """
+
+    @abstractmethod
+    def share_(self) -> None:
+        """Move the tensors to shared memory, in place."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySet(Dataset):
+    """Images as bytes, or rows of float features; normalised when a batch is gathered.
+
+    Attributes:
+        values: uint8 [N, C, H, W] for images, float32 [N, F] for features.
+        targets: int64 [N].
+        mean: Per channel or column, in the unit of ``values``; a batch is (values - mean) / std.
+        std: Per channel or column.
+        augment: Crop and flip at random when a batch is given a generator.
+    """
+
+    values: Tensor
+    targets: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augment: bool = False
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def labels(self) -> Tensor:
+        """Return all targets, int64 [N]."""
+        return self.targets
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return normalised float32 inputs and targets (see the base class)."""
+        values = self.values[indices]
+        if self.augment and generator is not None:
+            values = crop_and_flip(values, generator)
+        shape = (1, -1, *(1,) * (values.dim() - 2))
+        mean, std = (torch.tensor(each).view(shape) for each in (self.mean, self.std))
+        return values.float().sub_(mean).div_(std), self.targets[indices]
+
+    def share_(self) -> None:
+        """Move the tensors to shared memory, in place."""
+        share_(self.values, self.targets)
+
+
+@dataclass(frozen=True, eq=False)
+class TextSet(Dataset):
+    """Next-character prediction on one token stream.
+
+    A sample is a window of ``signature.shape[0]`` characters and the character after it. Windows are
+    gathered for each batch; the stream is held once, whatever the number of windows.
+
+    Attributes:
+        tokens: uint8 [T].
+        starts: int64 [N], where each window begins.
+    """
+
+    tokens: Tensor
+    starts: Tensor
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def labels(self) -> Tensor:
+        """Return the character after each window, int64 [N]."""
+        return self.tokens[self.starts + self.signature.shape[0]].long()
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return windows int64 [B, characters] and the next characters int64 [B]."""
+        length = self.signature.shape[0]
+        window = self.tokens[self.starts[indices].unsqueeze(1) + torch.arange(length + 1)].long()
+        return window[:, :length], window[:, length]
+
+    def share_(self) -> None:
+        """Move the tensors to shared memory, in place."""
+        share_(self.tokens, self.starts)
+
+
+def share_(*tensors: Tensor) -> None:
+    """Move tensors to shared memory, in place."""
+    for tensor in tensors:
+        tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def crop_and_flip(images_BCHW: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
+    """Return each image shifted by up to ``padding`` pixels (black border) and mirrored with probability 1/2.
+
+    The usual CIFAR-10 augmentation (He et al. 2016, section 4.2), drawn for the whole batch at once.
+    """
+    batch, channels, height, width = images_BCHW.shape
+    padded = torch.nn.functional.pad(images_BCHW, (padding,) * 4)
+    top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator)
+    mirrored = torch.rand(batch, 1, generator=generator) < 0.5
+    columns = torch.arange(width).expand(batch, width)
+    columns = left + torch.where(mirrored, width - 1 - columns, columns)
+    rows = top + torch.arange(height)
+    picks = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    return padded[(*picks, rows.view(batch, 1, height, 1), columns.view(batch, 1, 1, width))]

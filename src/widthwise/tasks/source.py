@@ -1,0 +1,151 @@
+"""What a registered data set is: facts that are known without loading it, and how to load it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from widthwise.core.errors import ConfigError
+from widthwise.core.seeds import SeedTree
+from widthwise.tasks.dataset import Dataset, Signature
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to load.
+
+    Attributes:
+        seeds: Root of the random choice of samples where ``limit`` or ``test_limit`` is set.
+        data_dir: Folder of local Parquet files, which win over the hub.
+        limit: Training samples to keep; all where None.
+        test_limit: Test samples to keep; all where None.
+        test_fraction: Share held out for the test where the set has no test split of its own (default 0.2).
+        augment: Crop and flip training images.
+        largest_ids: Keep only the samples of so many natural ids, those with most data.
+    """
+
+    seeds: SeedTree
+    data_dir: Path | None = None
+    limit: int | None = None
+    test_limit: int | None = None
+    test_fraction: float | None = None
+    augment: bool = False
+    largest_ids: int | None = None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training and test samples, and each training sample's natural id (writer, role), if there is one."""
+
+    train: Dataset
+    test: Dataset
+    ids: npt.NDArray[np.str_] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """A data set that can be loaded by name.
+
+    Attributes:
+        name: Its registered name.
+        signature: What a model must know about it.
+        class_names: One name for each class.
+        summary: One line that says what is in it.
+        origin: Who made it, and what its samples look like.
+        terms: Under which terms it may be used.
+        id_name: What a natural id is ("writer", "role"); None where samples have none.
+        has_test: It comes with a test split of its own.
+        augmentable: A shifted or mirrored sample is still of its class.
+        hub: Identifier on the Hugging Face hub; None where it is not held there in a form that can be read.
+        folders: Names that its folder of local Parquet files may have; empty for bundled data.
+    """
+
+    name: str
+    signature: Signature
+    class_names: tuple[str, ...]
+    summary: str
+    origin: str
+    terms: str
+    id_name: str | None = None
+    has_test: bool = True
+    augmentable: bool = False
+    hub: str | None = None
+    folders: tuple[str, ...] = ()
+
+    def load(self, request: Request) -> Splits:
+        """Read the data set.
+
+        Raises:
+            ConfigError: if the request asks for something that this set does not have.
+            DataError: if files are missing or damaged, or values are out of range.
+        """
+        if request.augment and not self.augmentable:
+            raise ConfigError(
+                f"augment is true, but a mirrored sample of {self.name} is not of its class any more. "
+                "Remove augment."
+            )
+        if request.test_fraction is not None and self.has_test:
+            raise ConfigError(
+                f"test_fraction is {request.test_fraction}, but {self.name} has a test split of its own. "
+                "Remove test_fraction (test_limit takes a part of the split)."
+            )
+        if request.largest_ids is not None and self.id_name is None:
+            raise ConfigError(
+                f"partition kind is 'natural', but the samples of {self.name} have no natural id. "
+                "Choose 'dirichlet' or 'iid'."
+            )
+        return self.read(request)
+
+    @abstractmethod
+    def read(self, request: Request) -> Splits:
+        """Read what ``request`` asks for, which has been checked."""
+
+
+def choose(count: int, limit: int | None, rng: np.random.Generator) -> Ints:
+    """Return ``limit`` of ``count`` positions (all where None), drawn without replacement, ascending.
+
+    Classes are not forced into proportion: a small sample is what a small data set would be.
+    """
+    if limit is None or limit >= count:
+        return np.arange(count)
+    return np.sort(rng.permutation(count)[:limit])
+
+
+def largest(ids: npt.NDArray[np.str_], count: int, source: Source) -> npt.NDArray[np.bool_]:
+    """Return which samples belong to the ``count`` ids with most samples (ties: ids in order)."""
+    names, sizes = np.unique(ids, return_counts=True)
+    check_enough_ids(count, len(names), source)
+    return np.isin(ids, names[np.argsort(-sizes, kind="stable")[:count]])
+
+
+def check_enough_ids(count: int, known: int, source: Source) -> None:
+    """Refuse more clients than natural ids.
+
+    Raises:
+        ConfigError: if ``count`` exceeds ``known``.
+    """
+    if count > known:
+        raise ConfigError(
+            f"clients is {count}, but {source.name} has {known} {source.id_name}s for a natural partition. "
+            f"Set clients to at most {known}."
+        )
+
+
+def hold_out(ids: npt.NDArray[np.str_], fraction: float | None, name: str) -> tuple[Ints, Ints]:
+    """Return positions of training and test samples, drawn within each id, each in ascending order.
+
+    The same share of every id is held out (rounded down, so no id loses all its training samples). The draw
+    depends on the data set alone and not on a run's seed: all runs are tested on the same samples.
+    """
+    rng = SeedTree(0).at("hold-out", name).numpy()
+    held = np.zeros(len(ids), dtype=bool)
+    for each in np.unique(ids):
+        members = rng.permutation(np.flatnonzero(ids == each))
+        held[members[: int(len(members) * (0.2 if fraction is None else fraction))]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)

@@ -1,0 +1,135 @@
+"""Tasks built from configurations, on the bundled digits."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from widthwise.core.errors import ConfigError
+from widthwise.tasks import CapacityConfig, Task, TaskConfig, build_task
+
+DIGITS: dict[str, Any] = {
+    "dataset": "digits",
+    "model": "cnn-small",
+    "norm": "none",
+    "clients": 20,
+    "partition": {"kind": "dirichlet", "alpha": 0.3},
+}
+
+
+def task_of(seed: int = 42, **changes: Any) -> Task:
+    return build_task(TaskConfig.model_validate(DIGITS | changes), CapacityConfig(), seed)
+
+
+@pytest.mark.parametrize("seed", [42, 43, 44])
+def test_build_task_makes_twenty_clients_of_digits(seed: int) -> None:
+    task = task_of(seed)
+    assert (len(task.train), len(task.test)) == (1437, 360)
+    assert task.num_clients == 20
+    assert task.class_counts().sum() == 1437
+    assert task.capacities.mean() == pytest.approx(0.525)
+    assert task.tiers == (0.25, 0.5, 0.75, 1.0)
+    assert task.build_model(seed)(task.example_inputs(3)).shape == (3, 10)
+
+
+def test_build_task_depends_on_seed_alone() -> None:
+    first, again, other = task_of(42), task_of(42), task_of(43)
+    assert first.partition.digest() == again.partition.digest() != other.partition.digest()
+    assert np.array_equal(first.capacities, again.capacities)
+    assert torch.equal(first.test.labels(), other.test.labels())
+
+
+def test_limit_keeps_random_samples_and_leaves_test_alone() -> None:
+    one, other = task_of(42, limit=300, clients=5), task_of(43, limit=300, clients=5)
+    assert len(one.train) == len(other.train) == 300
+    assert not torch.equal(one.train.labels(), other.train.labels())
+    assert torch.equal(one.test.labels(), task_of(42).test.labels())
+    assert len(task_of(42, test_limit=50).test) == 50
+
+
+def test_share_moves_task_to_shared_memory_and_keeps_it() -> None:
+    task = task_of(limit=200, clients=4)
+    before = task.train.batch(task.partition.client(1))
+    task.share_()
+    assert task.partition.indices.is_shared()
+    after = pickle.loads(pickle.dumps(task)).train.batch(task.partition.client(1))
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_build_task_holds_ten_thousand_clients() -> None:
+    # One process must be able to name far more clients than it trains at a time; see also the slow ones in
+    # the docstring of partition().
+    from widthwise.core.seeds import SeedTree
+    from widthwise.tasks.partition import Iid, partition
+
+    labels = task_of().train.labels().repeat(8)
+    held = partition(Iid(), labels, None, 10_000, SeedTree(42))
+    assert int(held.sizes().min()) == 1
+    assert int(held.sizes().max()) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "digitz"}, r"dataset is 'digitz', but no such name is known\. Did you mean 'digits'"),
+        ({"model": "cnn-smal"}, r"model is 'cnn-smal', but .*Did you mean 'cnn-small'"),
+        (
+            {"model": "lstm", "norm": None},
+            r"the data is of kind 'image' and it takes text\. Choose one of: cnn",
+        ),
+        ({"model": "mlp"}, r"option of model 'mlp' is 'norm', but no such name is known\. .*Known: hidden"),
+        (
+            {"model": {"name": "cnn-small", "norm": "batch"}},
+            r"task\.norm is 'none', but task\.model\.norm is 'batch'",
+        ),
+        (
+            {"model": {"name": "cnn", "scale": 0}},
+            r"model 'cnn': scale is 0, but input should be greater than 0",
+        ),
+        ({"norm": "layer"}, "Input should be 'group', 'batch' or 'none'"),
+        ({"clients": 0}, "greater than or equal to 1"),
+        ({"client": 3}, "Extra inputs are not permitted"),
+        ({"test_fraction": 1.0}, "less than 1"),
+    ],
+)
+def test_task_config_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TaskConfig.model_validate(DIGITS | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"clients": 1438, "partition": {"kind": "iid"}},
+            r"clients is 1438, but there are 1437 training samples",
+        ),
+        ({"limit": 10}, r"clients is 20, but there are 10 training samples"),
+        ({"augment": True}, r"augment is true, but a mirrored sample of digits is not of its class"),
+        ({"partition": {"kind": "natural"}}, r"the samples of digits have no natural id\. Choose"),
+    ],
+)
+def test_build_task_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        task_of(**changes)
+
+
+def test_task_model_takes_options() -> None:
+    config = TaskConfig.model_validate(
+        DIGITS | {"norm": None, "model": {"name": "cnn", "scale": 0.5, "norm": "batch"}}
+    )
+    module = config.model_spec().build(1)
+    assert [m.out_channels for m in module.modules() if isinstance(m, torch.nn.Conv2d)] == [
+        32,
+        32,
+        64,
+        64,
+        128,
+        128,
+    ]
+    assert sum(isinstance(m, torch.nn.BatchNorm2d) for m in module.modules()) == 6
