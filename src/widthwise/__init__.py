@@ -1,1 +1,88 @@
-"""widthwise: one model, every width."""
+"""widthwise: one model, every width.
+
+The public names load on first use, so that ``import widthwise`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widthwise.aggregation import aggregate
+    from widthwise.audit import AuditReport, audit, coverage
+    from widthwise.core.errors import InputError, RunError, WidthwiseError
+    from widthwise.core.records import SliceSpec
+    from widthwise.engine.runs import RunResult, load_run
+    from widthwise.report import build_report
+    from widthwise.slicing import Cost, WidthSpace, cost, trace
+    from widthwise.studies import RunConfig, load_config, run
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AuditReport": "widthwise.audit",
+    "Cost": "widthwise.slicing",
+    "InputError": "widthwise.core.errors",
+    "RunConfig": "widthwise.studies",
+    "RunError": "widthwise.core.errors",
+    "RunResult": "widthwise.engine.runs",
+    "SliceSpec": "widthwise.core.records",
+    "WidthSpace": "widthwise.slicing",
+    "WidthwiseError": "widthwise.core.errors",
+    "aggregate": "widthwise.aggregation",
+    "audit": "widthwise.audit",
+    "build_report": "widthwise.report",
+    "cost": "widthwise.slicing",
+    "coverage": "widthwise.audit",
+    "load_config": "widthwise.studies",
+    "load_run": "widthwise.engine.runs",
+    "run": "widthwise.studies",
+    "trace": "widthwise.slicing",
+}
+
+__all__ = [
+    "AuditReport",
+    "Cost",
+    "InputError",
+    "RunConfig",
+    "RunError",
+    "RunResult",
+    "SliceSpec",
+    "WidthSpace",
+    "WidthwiseError",
+    "aggregate",
+    "audit",
+    "build_report",
+    "cost",
+    "coverage",
+    "load_config",
+    "load_run",
+    "run",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'widthwise' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class _Package(ModuleType):
+    """Keeps ``widthwise.audit`` the function: importing the folder of that name would put a module there."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

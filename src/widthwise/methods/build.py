@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
-from widthwise.allocation import POLICIES
+from widthwise.allocation import POLICIES, Policy
 from widthwise.core.errors import ConfigError, unknown_name
 from widthwise.core.registry import Registry
 from widthwise.heterogeneity import ESTIMATORS
@@ -70,9 +70,19 @@ def build_method(config: Mapping[str, Any]) -> Method:
         except ValidationError as error:
             found += problems(error, part, ("method",))
     found += [_unknown_option(key, value, parts) for key, value in options.items()]
+    if built.get("estimator", ...) is None and reacts(PARTS["policy"][parts.policy].value):
+        found.append(
+            f"method.estimator is 'none', but policy {parts.policy} chooses widths by the estimates. "
+            f"Choose one of: {', '.join(ESTIMATORS.names())}."
+        )
     if found:
         raise ConfigError("\n".join(found))
     return Method(config["name"], parts, **built)  # type: ignore[arg-type]
+
+
+def reacts(policy: type[Policy]) -> bool:
+    """Return whether a policy changes widths by what the estimator measures."""
+    return policy.observe is not Policy.observe
 
 
 def _unknown_parts(parts: Composition) -> list[str]:

@@ -41,7 +41,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
 
 def run(
     config: RunConfig,
-    out: Path | str | None = None,
+    out: Path | str,
     *,
     resume: bool = False,
     data_dir: Path | str | None = None,
@@ -52,7 +52,7 @@ def run(
 
     Args:
         config: The run.
-        out: Folder to write; None keeps everything in memory.
+        out: Folder to write.
         resume: Continue the run that this folder holds.
         data_dir: Folder of local data files.
         sinks: Further receivers of the run's events.
@@ -66,11 +66,11 @@ def run(
         RunError: if the run failed on the way.
     """
     federation = build(config, Path(data_dir) if data_dir else None, label)
-    return run_federation(federation, Path(out) if out else None, resume=resume, sinks=sinks)
+    return run_federation(federation, Path(out), resume=resume, sinks=sinks)
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Replace ``method.matched_to`` by that run's mean width of each round.
+    """Fill in ``method.targets`` from the run that ``method.matched_to`` names: its mean width of each round.
 
     The configuration then no longer depends on another folder: it can be hashed, stored and run again.
 
@@ -79,7 +79,7 @@ def resolve(config: RunConfig) -> RunConfig:
         CheckpointError: if the folder is not a run, or is damaged.
     """
     source = config.method.get("matched_to")
-    if source is None:
+    if source is None or config.method["targets"]:
         return config
     widths = load_run(source).rounds["mean_width"].tolist()
     if len(widths) < config.training.rounds:
@@ -87,5 +87,5 @@ def resolve(config: RunConfig) -> RunConfig:
             f"method.matched_to is {source!r}, but that run has {len(widths)} rounds and this one "
             f"{config.training.rounds}. Finish that run, or lower training.rounds."
         )
-    method = {**config.method, "matched_to": None, "targets": widths[: config.training.rounds]}
+    method = {**config.method, "targets": widths[: config.training.rounds]}
     return RunConfig(**{**config.to_dict(), "method": method})

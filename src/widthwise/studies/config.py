@@ -17,8 +17,15 @@ from widthwise.methods import Method, build_method, problems
 from widthwise.tasks import CapacityConfig, TaskConfig
 from widthwise.training import TrainingConfig
 
-#: Keys of the engine that change where and how safely a run is computed, never its result.
-FREE_ENGINE_KEYS = frozenset({"executor", "workers", "checkpoint_every", "tensorboard"})
+#: Keys that change where, or how safely, a run is computed, never its result: they are no part of its hash.
+#: (What ``method.matched_to`` contributes is in ``method.targets``, see `resolve`.)
+FREE_KEYS = {
+    "method": frozenset({"matched_to"}),
+    "task": frozenset({"data_dir"}),
+    "engine": frozenset({"executor", "workers", "checkpoint_every", "tensorboard"}),
+}
+#: What a run folder's ``config.yaml`` says beside the configuration.
+NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
 
 
 class RunConfig(BaseModel):
@@ -80,16 +87,20 @@ class RunConfig(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole configuration, every default written out, as JSON-able data."""
-        return self.model_dump(mode="json")
+        content = self.model_dump(mode="json")
+        if self.capacity.list is not None:  # it stands in place of tiers and shares
+            content["capacity"] = {"list": content["capacity"]["list"]}
+        return content
 
     def hash(self) -> str:
         """Return the identity of what is computed, 16 hexadecimal digits.
 
-        The order of keys and defaults written out or left out make no difference, nor do the keys of the
-        engine that change no result (`FREE_ENGINE_KEYS`).
+        The order of keys and defaults written out or left out make no difference, nor do the keys that
+        change no result (`FREE_KEYS`).
         """
         content = self.to_dict()
-        content["engine"] = {k: v for k, v in content["engine"].items() if k not in FREE_ENGINE_KEYS}
+        for section, free in FREE_KEYS.items():
+            content[section] = {key: value for key, value in content[section].items() if key not in free}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -102,6 +113,9 @@ def schema() -> dict[str, Any]:
 def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a run's configuration from a YAML file.
 
+    The ``config.yaml`` of a run folder works too: the name and hash that the engine noted there are left
+    aside.
+
     Args:
         path: The file.
         overrides: ``key=value`` with a dotted key; the value is read as YAML.
@@ -110,7 +124,8 @@ def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:
         ConfigError: for a file that cannot be read, a malformed override, or anything that `RunConfig`
             refuses.
     """
-    return RunConfig(**merge(read_yaml(path), parse_overrides(overrides)))
+    content = {key: value for key, value in read_yaml(path).items() if key not in NOTED_BY_ENGINE}
+    return RunConfig(**merge(content, parse_overrides(overrides)))
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
@@ -131,7 +146,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         ) from None
     if not isinstance(content, dict):
         raise ConfigError(
-            f"configuration is {str(path)!r}, but it holds no mapping of keys. Start from a file in examples/."
+            f"configuration is {str(path)!r}, but it holds no keys. Start from a file in examples/."
         )
     return content
 

@@ -1,0 +1,155 @@
+"""Commands that look at a model, a data set, a configuration or the registered parts; none of them trains."""
+
+from __future__ import annotations
+
+import importlib
+import json as json_format
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from widthwise.allocation import POLICIES, Population
+from widthwise.audit import CoverageReport
+from widthwise.audit import coverage as cover
+from widthwise.cli_errors import say
+from widthwise.cli_show import show
+from widthwise.core.errors import ConfigError
+from widthwise.core.seeds import SeedTree
+from widthwise.heterogeneity import ESTIMATORS
+from widthwise.methods import METHODS, Method
+from widthwise.slicing import SELECTORS, WidthSpace, trace
+from widthwise.slicing import cost as cost_of
+from widthwise.studies import load_config
+from widthwise.studies import schema as run_schema
+from widthwise.tasks import DATASETS, MODELS, resolve_model
+from widthwise.training import OBJECTIVES
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set capacity.list=[1,1].")]
+
+#: The data set whose shapes a model is costed on unless --task says another.
+TASK_OF = {"cnn": "cifar10", "lstm": "shakespeare"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands to the command line."""
+    for command in (coverage, cost, methods, schema):
+        app.command()(command)
+
+
+def coverage_notes(space: WidthSpace, method: Method, population: Population) -> list[tuple[str, str]]:
+    """Return (kind of message, what it says) about coordinates that nobody, or nobody for certain, trains."""
+    never, uncertain = _coverages(space, method, population)
+    notes = []
+    if never.never_trained_fraction:
+        notes.append(("warning", never.sentence))
+    if uncertain.never_trained_fraction > never.never_trained_fraction:
+        notes.append(
+            (
+                "note",
+                f"no client is certain to train more than width {uncertain.max_width:g}: how often the other "
+                f"{uncertain.never_trained_fraction:.1%} of the coordinates are trained is left to the policy.",
+            )
+        )
+    return notes
+
+
+def _coverages(
+    space: WidthSpace, method: Method, population: Population
+) -> tuple[CoverageReport, CoverageReport]:
+    """Return what the largest widths that clients can get leave out, and what their certain widths do."""
+    policy = method.policy
+    return cover(space, policy.reachable(population)), cover(space, policy.guaranteed(population))
+
+
+def coverage(
+    config: Annotated[Path, typer.Argument(help="YAML file of a run.")],
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Say which parameters nobody can ever train, before a run. Needs no data."""
+    settings = load_config(config, set_ or [])
+    spec = settings.task.model_spec()
+    space = trace(spec.build(settings.seed), spec.example_inputs(), freeze=spec.freeze)
+    capacities = settings.capacity.draw(settings.task.clients, SeedTree(settings.seed))
+    population = Population(capacities, settings.capacity.levels())
+    never, uncertain = _coverages(space, settings.built_method, population)
+    data = {**never.to_json(), "not_guaranteed_fraction": uncertain.never_trained_fraction}
+    show(never, data, json)
+    for kind, text in coverage_notes(space, settings.built_method, population):
+        if kind == "note":  # the warning is the table's own last line
+            say(kind, text)
+
+
+def cost(
+    model: Annotated[str, typer.Argument(help="A registered model, or module:function -> (model, inputs).")],
+    task: Annotated[str | None, typer.Option(help="Data set whose shapes the model takes.")] = None,
+    widths: Annotated[str, typer.Option(help="Widths, separated by commas.")] = "0.25,0.5,0.75,1",
+    norm: Annotated[str | None, typer.Option(help="Normalisation layer: group, batch or none.")] = None,
+    json: Json = False,
+) -> None:
+    """Show parameters, multiply-accumulates and upload of a model's slices. Needs no data."""
+    if ":" in model:
+        net, inputs = _from_python(model)
+        freeze: tuple[str, ...] = ()
+    else:
+        signature = DATASETS[task or TASK_OF.get(model, "digits")].value.signature
+        spec = resolve_model(model, signature, {"norm": norm} if norm else {})
+        net, inputs, freeze = spec.build(0), spec.example_inputs(), spec.freeze
+    costs = cost_of(net, inputs, _numbers(widths), freeze=freeze)
+    table = Table("width", "parameters", "MACs a sample", "upload (MB)", title=f"Cost of {model}")
+    for row in costs:
+        table.add_row(f"{row.width:g}", f"{row.params:,}", f"{row.macs:,}", f"{row.upload_bytes / 1e6:.2f}")
+    show(table, [dict(vars(row)) for row in costs], json)
+
+
+def methods(json: Json = False) -> None:
+    """List the registered methods and parts with their sources."""
+    registries: Sequence[Any] = (METHODS, POLICIES, OBJECTIVES, ESTIMATORS, SELECTORS, MODELS, DATASETS)
+    rows = [
+        {
+            "kind": registry.kind,
+            "name": entry.name,
+            "summary": entry.summary,
+            "source": entry.source,
+            "options": [*getattr(entry.value, "model_fields", {})],
+        }
+        for registry in registries
+        for entry in registry
+    ]
+    table = Table("kind", "name", "what it does", "options", "source", title="Registered parts")
+    kind = ""
+    for row in rows:
+        if kind and row["kind"] != kind:
+            table.add_section()
+        kind = row["kind"]
+        table.add_row(kind, row["name"], row["summary"], ", ".join(row["options"]), row["source"])
+    show(table, rows, json)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a run's configuration, for editors."""
+    print(json_format.dumps(run_schema(), indent=2))
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of numbers such as 0.25,0.5,1") from None
+
+
+def _from_python(target: str) -> tuple[Any, Any]:
+    module, _, name = target.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"model is {target!r}, but it cannot be imported ({error}). Write module:function, where "
+            "function() returns (model, example_inputs)."
+        ) from None
+    net, inputs = factory()
+    return net, inputs
