@@ -41,7 +41,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     ) -> Path:
         rng = np.random.default_rng([seed, sum(map(ord, name))])
         capacities = np.resize(TIERS, clients)
-        counts = rng.multinomial(60, rng.dirichlet(np.full(10, 0.3), size=clients).mean(axis=0), size=clients)
+        counts = rng.multinomial(60, rng.dirichlet(np.full(10, 0.3), size=clients))
         shares = counts / counts.sum(axis=1, keepdims=True)
         divergence = 0.5 * np.abs(shares - counts.sum(axis=0) / counts.sum()).sum(axis=1)
         if capacity_link is None:

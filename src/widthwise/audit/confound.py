@@ -21,7 +21,7 @@ HEADINGS = ("r(H, TV)", "r(H, capacity)", "r(H, TV | capacity)", "r(width, TV | 
 METHOD = (
     "H: final smoothed update divergence. TV: total-variation distance of a client's labels to all labels. "
     "'| capacity': after linear regression on capacity. p: two-sided permutation test over all clients or, "
-    "given capacity, among clients of equal capacity only. Intervals: 95 %, percentile bootstrap over clients."
+    "given capacity, among clients of equal capacity. Intervals: 95 %, percentile bootstrap over clients."
 )
 
 

@@ -155,7 +155,7 @@ def load_run(path: Path | str) -> RunResult:
     result = None if unfinished else _read(folder / "result.json", _json)
     rounds = read("rounds.jsonl", lambda file: _rounds(file, unfinished), _round_table([]))
     clients = read("clients.parquet", pd.read_parquet, pd.DataFrame(columns=list(CLIENT_COLUMNS)))
-    if partition:
+    if partition or not unfinished:
         _require_keys(folder / "partition.json", partition, PARTITION_KEYS)
     if result is not None:
         _require_keys(folder / "result.json", result, RESULT_KEYS)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from widthwise.audit import audit, group_runs
+from widthwise.audit.table import COLUMNS, AuditTable, Correlation
+from widthwise.audit.verdict import sentence, sentence_over_runs
+from widthwise.core.errors import CheckpointError, InputError
+from widthwise.engine.runs import load_run
+
+FAST = {"permutations": 499, "bootstrap": 200}
+
+
+def _table(capacity: tuple | None, data: tuple | None, marginal: tuple | None = (0.1, 0.7)) -> AuditTable:
+    def cell(numbers: tuple | None) -> Correlation:
+        if numbers is None:
+            return Correlation(None, reason="it is the same for every client")
+        value, p = numbers
+        return Correlation(value, p, (value - 0.1, value + 0.1), reason=None if p else "nothing to permute")
+
+    cells = (cell(marginal), cell(capacity), cell(data), cell((0.0, 0.9)))
+    return AuditTable(20, dict(zip(COLUMNS, cells, strict=True)), ())
+
+
+def test_audit_finds_the_confound_of_a_run_whose_estimate_is_capacity(make_run):
+    run = audit(make_run(capacity_link=-1.0, noise=0.15), **FAST).runs[0]
+    assert run.table["r_estimate_capacity"].value < -0.5
+    assert run.table["r_estimate_capacity"].p_value <= 0.01
+    assert run.table["r_estimate_divergence_given_capacity"].p_value > 0.05
+    assert run.sentence.startswith("In this run the update divergence tracks capacity (r = -0.")
+    assert run.sentence.endswith("do not read it as data heterogeneity.")
+
+
+def test_audit_finds_a_planted_data_signal(make_run):
+    run = audit(make_run(capacity_link=-1.0, data_link=3.0, noise=0.1), **FAST).runs[0]
+    assert run.table["r_estimate_divergence_given_capacity"].value > 0.8
+    assert run.table["r_estimate_divergence_given_capacity"].p_value <= 0.01
+    assert "rises with label divergence once capacity is held fixed" in run.sentence
+
+
+def test_audit_json_has_the_contract_keys_and_no_nan_when_nothing_was_measured(make_run):
+    path = make_run(
+        "gamma-zero", capacity_link=None, widths=np.minimum(np.resize([0.25, 0.5, 0.75, 1.0], 20), 0.4)
+    )
+    report = audit(path, **FAST)
+    found = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert set(found) == {"runs", "summary", "sentence"}
+    run = found["runs"][0]
+    assert {"run", "seed", *COLUMNS, "p_values", "intervals", "within_tier"} <= set(run)
+    assert (run["run"], run["seed"]) == ("gamma-zero", 42)
+    assert [run[column] for column in COLUMNS] == [None] * 4
+    assert run["reasons"]["r_estimate_capacity"] == "the estimate is the same for every client"
+    width_reason = run["reasons"]["r_width_divergence_given_capacity"]
+    assert width_reason == "the width is the same for all clients of equal capacity"
+    assert found["summary"]["gamma-zero"]["r_estimate_capacity"] == {
+        "count": 0,
+        "mean": None,
+        "sd": None,
+        "min": None,
+        "max": None,
+    }
+    assert found["sentence"].startswith("Nothing can be said of the update divergence in this run")
+
+
+def test_audit_summarises_over_seeds_and_keeps_experiments_apart(make_run):
+    paths = [make_run("hasfl", seed=s) for s in (42, 43, 44)] + [make_run("heterofl", seed=42)]
+    report = audit(paths, **FAST)
+    values = [run.table["r_estimate_capacity"].value for run in report.runs[:3]]
+    spread = report.summary["hasfl"]["r_estimate_capacity"]
+    assert (spread.count, spread.min, spread.max) == (3, min(values), max(values))
+    assert spread.mean == pytest.approx(np.mean(values))
+    assert spread.sd == pytest.approx(np.std(values, ddof=1))
+    assert report.summary["heterofl"]["r_estimate_capacity"].sd is None
+    assert report.sentence.startswith(
+        "The update divergence is linked with capacity in 4 of 4 runs (mean r = -0.9"
+    )
+
+
+def test_audit_takes_results_and_paths_alike(make_run):
+    path = make_run()
+    assert audit(load_run(path), **FAST) == audit([str(path)], **FAST)
+
+
+def test_audit_says_that_capacity_cannot_confound_a_run_of_one_width(make_run):
+    path = make_run("fedavg")
+    run = load_run(path)
+    run.clients["width"] = 1.0
+    found = audit(run, **FAST)
+    assert found.sentence.startswith(
+        "Capacity cannot confound this run (every client trained the same width)"
+    )
+
+
+def test_audit_refuses_an_unfinished_run_and_no_run(make_run):
+    with pytest.raises(
+        CheckpointError, match=r"is unfinished, but an audit needs its final estimates\. Resume"
+    ):
+        audit(make_run(finished=False))
+    with pytest.raises(InputError, match="the list of runs is empty, but an audit needs at least one"):
+        audit([])
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_audit_refuses_no_resamples(make_run, count):
+    with pytest.raises(InputError, match=f"permutations is {count} and bootstrap is 5, but both must be"):
+        audit(make_run(), permutations=count, bootstrap=5)
+
+
+def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
+    out = io.StringIO()
+    paths = [make_run(seed=42), make_run(seed=43, capacity_link=None)]
+    report = audit(paths, **FAST)
+    Console(file=out, width=160).print(report)
+    text = out.getvalue()
+    assert "r(H, TV | capacity)" in text
+    assert "hasfl s42" in text
+    assert "mean of hasfl" in text
+    assert "(the estimate is the same" in text
+    assert "permutation test" in text
+    assert report.sentence.split(":")[0][:60] in text
+
+
+@pytest.mark.parametrize(
+    ("capacity", "data", "expected"),
+    [
+        (
+            (-0.71, 0.002),
+            (-0.12, 0.61),
+            "In this run the update divergence tracks capacity (r = -0.71, p = 0.002, 95 % interval -0.81 "
+            "to -0.61) and shows no link with label divergence once capacity is held fixed (r = -0.12, "
+            "p = 0.61, 95 % interval -0.22 to -0.02): do not read it as data heterogeneity.",
+        ),
+        ((-0.7, 0.0001), (0.6, 0.01), "compare clients only within a capacity tier."),
+        ((-0.1, 0.6), (0.6, 0.01), "it carries a data signal."),
+        ((-0.7, 0.01), (-0.6, 0.01), "the wrong sign for a measure of data heterogeneity"),
+        ((-0.1, 0.6), (0.1, 0.5), "undecided at 20 clients."),
+        (None, (0.1, 0.5), "Capacity cannot confound this run (it is the same for every client)"),
+        ((-0.7, 0.01), None, "at fixed capacity stays open (it is the same for every client)."),
+        ((-0.7, 0.01), (0.2, None), "stays open (r = 0.20, 95 % interval 0.10 to 0.30; nothing to permute)."),
+    ],
+)
+def test_sentence_follows_from_the_numbers(capacity, data, expected):
+    assert expected in sentence(_table(capacity, data))
+
+
+def test_sentence_prints_a_small_p_value_as_a_bound():
+    assert "p < 0.001" in sentence(_table((-0.9, 0.0001), (0.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ([_table((-0.7, 0.01), (0.1, 0.5))] * 3, "capacity in 3 of 3 runs (mean r = -0.70)"),
+        ([_table((-0.7, 0.01), (0.1, 0.5))], "do not read it as data heterogeneity"),
+        ([_table((-0.7, 0.01), (0.6, 0.01))], "compare clients only within a capacity tier"),
+        ([_table((-0.7, 0.01), (-0.6, 0.01))], "that link has the wrong sign"),
+        (
+            [_table((-0.7, 0.01), (s, 0.01)) for s in (-0.6, 0.6)],
+            "the sign of that link differs between runs",
+        ),
+        ([_table((-0.1, 0.8), (0.1, 0.5))], "undecided with this many clients"),
+        ([_table((-0.1, 0.8), (0.1, 0.5), None)] * 2, "it does not vary in any of 2 runs"),
+    ],
+)
+def test_sentence_over_runs_follows_from_the_numbers(tables, expected):
+    assert expected in sentence_over_runs(tables)
+
+
+def test_group_runs_puts_seeds_together_in_order(make_run):
+    runs = [load_run(make_run("hasfl", seed=s)) for s in (44, 42)] + [load_run(make_run("fedavg"))]
+    groups = group_runs(runs)
+    assert [(g.label, [r.seed for r in g.runs]) for g in groups] == [("hasfl", [42, 44]), ("fedavg", [42])]
+
+
+def test_group_runs_names_what_differs_between_namesakes(make_run):
+    on = load_run(make_run("hasfl", guarantee=True, folder="on"))
+    off = load_run(make_run("hasfl", guarantee=False, folder="off"))
+    assert [g.label for g in group_runs([on, off])] == ["hasfl (guarantee True)", "hasfl (guarantee False)"]
+
+
+def test_group_runs_ignores_where_a_run_was_computed_and_what_a_control_copied(make_run):
+    one = load_run(make_run("random-budget", seed=1, targets=[0.4, 0.5]))
+    other = load_run(make_run("random-budget", seed=2, targets=[0.6, 0.5]))
+    other.config["engine"] = {"executor": "serial"}
+    assert len(group_runs([one, other])) == 1
+
+
+def test_group_runs_puts_an_unfinished_run_beside_its_siblings(make_run):
+    runs = [load_run(make_run(seed=1)), load_run(make_run(seed=2, finished=False))]
+    assert [g.label for g in group_runs(runs)] == ["hasfl"]

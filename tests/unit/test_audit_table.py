@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pingouin
+import pytest
+from scipy import stats
+
+from widthwise.audit import resampling
+from widthwise.audit.correlation import correlation, is_constant, residuals
+from widthwise.audit.resampling import bootstrap_interval, permutation_test
+from widthwise.audit.table import COLUMNS, audit_table
+from widthwise.core.errors import InputError
+
+MARGINAL, CAPACITY, GIVEN, WIDTH = COLUMNS
+TIERS = np.repeat([0.25, 0.5, 0.75, 1.0], 5)
+
+
+def test_correlation_agrees_with_scipy_and_pingouin():
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=15)
+    x, y = z + rng.normal(size=15), 2 * z + rng.normal(size=15)
+    assert float(correlation(x, y)) == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
+    partial = pingouin.partial_corr(pd.DataFrame({"x": x, "y": y, "z": z}), x="x", y="y", covar="z")
+    assert float(correlation(x, y, z)) == pytest.approx(partial["r"].iloc[0], abs=1e-10)
+
+
+def test_correlation_of_many_rows_equals_one_row_at_a_time():
+    rng = np.random.default_rng(2)
+    x, y, z = rng.normal(size=(3, 7, 9))
+    together = correlation(x, y, z)
+    assert together == pytest.approx(
+        [float(correlation(*row)) for row in zip(x, y, z, strict=True)], abs=1e-14
+    )
+
+
+def test_correlation_is_undefined_for_a_constant_and_for_a_line_in_capacity():
+    x = np.array([1.0, 2.0, 4.0, 3.0])
+    assert np.isnan(correlation(np.full(4, 0.1) * 3, x))
+    assert np.isnan(correlation(0.1 * x + 0.7, np.array([1.0, 0.0, 2.0, 1.0]), x))
+
+
+def test_residuals_remove_only_the_mean_when_given_is_constant():
+    x = np.array([1.0, 2.0, 6.0])
+    assert residuals(x, np.full(3, 0.3)) == pytest.approx(x - 3.0)
+
+
+def test_is_constant_sees_through_rounding():
+    assert is_constant(np.array([0.1 + 0.2, 0.3, 0.3]))
+    assert not is_constant(np.array([0.3, 0.3, 0.3001]))
+
+
+def test_permutation_test_counts_every_arrangement_when_there_are_few():
+    # Strata {a, b} and {c, d, e}: 2! * 3! = 12 arrangements. Centred x: (-1, 1), (-1, 0, 1); y the same, so
+    # T observed = 2 + 2 = 4 is the largest of all; |T| = 4 also for both strata reversed. p = 2 / 12.
+    x = np.array([1.0, 3.0, 10.0, 11.0, 12.0])
+    y = np.array([7.0, 9.0, 0.0, 1.0, 2.0])
+    found = permutation_test(x, y, np.array([0, 0, 1, 1, 1]), 12, np.random.default_rng(0))
+    assert found is not None
+    assert (found.p_value, found.arrangements, found.exact) == (2 / 12, 12, True)
+    assert str(found) == "permutation over all 12 arrangements"
+
+
+def test_permutation_test_draws_when_there_are_many_and_agrees_with_counting():
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(2, 7))
+    one = np.zeros(7)
+    exact = permutation_test(x, y, one, 5040, rng)
+    drawn = permutation_test(x, y, one, 5039, rng)
+    assert exact is not None
+    assert drawn is not None
+    assert exact.exact
+    assert not drawn.exact
+    # Standard error of a share from 5,039 draws is at most 0.0071; five of them.
+    assert drawn.p_value == pytest.approx(exact.p_value, abs=0.035)
+    assert str(drawn) == "permutation over random 5,039 arrangements"
+
+
+def test_permutation_test_p_value_agrees_with_scipy_over_all_clients():
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(2, 6))
+    ours = permutation_test(x, y, np.zeros(6), 720, rng)
+    theirs = stats.permutation_test(
+        (x,), lambda a: stats.pearsonr(a, y).statistic, permutation_type="pairings", n_resamples=720
+    )
+    assert ours is not None
+    # scipy doubles the smaller tail, we count |T|: both tails together give ours.
+    null = np.abs(theirs.null_distribution)
+    assert ours.p_value == pytest.approx(np.mean(null >= abs(theirs.statistic) - 1e-12), abs=1e-12)
+
+
+def test_permutation_test_never_gives_zero():
+    x = np.arange(12.0)
+    found = permutation_test(x, x, np.zeros(12), 99, np.random.default_rng(0))
+    assert found is not None
+    assert found.p_value == pytest.approx(1 / 100)
+
+
+def test_permutation_test_is_none_when_nobody_can_be_exchanged():
+    x = np.arange(5.0)
+    assert permutation_test(x, x, x, 100, np.random.default_rng(0)) is None
+
+
+def test_permutation_test_does_not_depend_on_the_block_size(monkeypatch):
+    x, y = np.random.default_rng(5).normal(size=(2, 12))
+    whole = permutation_test(x, y, np.zeros(12), 500, np.random.default_rng(0))
+    monkeypatch.setattr(resampling, "_BLOCK", 100)
+    assert permutation_test(x, y, np.zeros(12), 500, np.random.default_rng(0)) == whole
+
+
+def test_bootstrap_interval_agrees_with_scipy():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=30)
+    y = x + rng.normal(size=30)
+    ours = bootstrap_interval(x, y, None, 4000, np.random.default_rng(0))
+    theirs = stats.bootstrap(
+        (x, y),
+        lambda a, b, axis: correlation(a, b),
+        paired=True,
+        n_resamples=4000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert ours is not None
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.03)
+    assert ours.degenerate == 0
+
+
+def test_bootstrap_interval_leaves_out_and_counts_degenerate_resamples():
+    # x is constant unless client 0 is drawn: P(not drawn) = (4/5)^5 = 0.328, so about 328 of 1,000.
+    x, y = np.array([1.0, 0, 0, 0, 0]), np.array([1.0, 0, 2, 3, 1])
+    found = bootstrap_interval(x, y, None, 1000, np.random.default_rng(0))
+    assert found is not None
+    assert 270 < found.degenerate < 400
+    assert -1 <= found.low <= found.high <= 1
+
+
+def test_bootstrap_interval_is_none_when_most_resamples_are_degenerate():
+    x = np.array([1.0, 0, 0])
+    y = np.array([1.0, 1, 0])
+    assert bootstrap_interval(x, y, None, 300, np.random.default_rng(0)) is None
+
+
+def test_audit_table_reproduces_hand_made_columns():
+    rng = np.random.default_rng(7)
+    statistic, divergence, width = rng.normal(size=(3, 20))
+    table = audit_table(statistic, TIERS, divergence, width, permutations=199, bootstrap=200)
+    assert table[MARGINAL].value == pytest.approx(stats.pearsonr(statistic, divergence).statistic)
+    assert table[CAPACITY].value == pytest.approx(stats.pearsonr(statistic, TIERS).statistic)
+    frame = pd.DataFrame({"s": statistic, "c": TIERS, "d": divergence, "w": width})
+    assert table[GIVEN].value == pytest.approx(pingouin.partial_corr(frame, "s", "d", "c")["r"].iloc[0])
+    assert table[WIDTH].value == pytest.approx(pingouin.partial_corr(frame, "w", "d", "c")["r"].iloc[0])
+    assert [tier.clients for tier in table.within_tier] == [5, 5, 5, 5]
+    second = stats.pearsonr(statistic[5:10], divergence[5:10]).statistic
+    assert table.within_tier[1].r_estimate_divergence == pytest.approx(second)
+    for column in COLUMNS:
+        assert 0 < table[column].p_value <= 1
+        assert table[column].interval[0] <= table[column].value <= table[column].interval[1]
+
+
+def test_audit_table_is_the_same_for_the_same_seed_only():
+    rng = np.random.default_rng(8)
+    statistic, divergence = rng.normal(size=(2, 20))
+
+    def make(seed: int):
+        return audit_table(statistic, TIERS, divergence, permutations=99, bootstrap=99, seed=seed)
+
+    assert make(1) == make(1)
+    assert make(1)[GIVEN].interval != make(2)[GIVEN].interval
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "reason"),
+    [
+        ({"statistic": np.ones(20)}, MARGINAL, "the estimate is the same for every client"),
+        ({"statistic": np.ones(20)}, CAPACITY, "the estimate is the same for every client"),
+        ({"statistic": np.ones(20)}, GIVEN, "the estimate is the same for every client"),
+        ({"capacity": np.full(20, 0.5)}, CAPACITY, "the capacity is the same for every client"),
+        ({"divergence": np.full(20, 0.2)}, MARGINAL, "the label divergence is the same for every client"),
+        ({"statistic": 2 - TIERS**2}, GIVEN, "the estimate is the same for all clients of equal capacity"),
+        ({"width": np.minimum(TIERS, 0.5)}, WIDTH, "the width is the same for all clients of equal capacity"),
+        ({"width": np.full(20, 0.4)}, WIDTH, "the width is the same for every client"),
+        ({"width": None}, WIDTH, "the width was not given"),
+        (
+            {"capacity": np.arange(20) / 20, "width": np.arange(20) / 20},
+            WIDTH,
+            "the width is a straight line in capacity: nothing is left",
+        ),
+    ],
+)
+def test_audit_table_says_why_a_cell_is_undefined(change, column, reason):
+    rng = np.random.default_rng(9)
+    statistic, divergence, width = rng.uniform(0.1, 1, size=(3, 20))
+    inputs = {"statistic": statistic, "capacity": TIERS, "divergence": divergence, "width": width} | change
+    cell = audit_table(**inputs, permutations=99, bootstrap=99)[column]
+    assert (cell.value, cell.p_value, cell.interval, cell.reason) == (None, None, None, reason)
+
+
+def test_audit_table_holds_a_constant_capacity_fixed_by_doing_nothing():
+    statistic, divergence = np.random.default_rng(10).normal(size=(2, 20))
+    table = audit_table(statistic, np.full(20, 0.5), divergence, permutations=99, bootstrap=99)
+    assert table[GIVEN].value == pytest.approx(table[MARGINAL].value, abs=1e-12)
+
+
+def test_audit_table_has_no_p_value_given_capacity_when_no_two_clients_share_one():
+    statistic, divergence = np.random.default_rng(11).normal(size=(2, 10))
+    cell = audit_table(statistic, np.arange(1, 11) / 10, divergence, permutations=99, bootstrap=99)[GIVEN]
+    assert cell.value is not None
+    assert cell.p_value is None
+    assert cell.reason == "no two clients have the same capacity, so nothing can be permuted: no p-value"
+
+
+def test_audit_table_leaves_small_and_constant_tiers_open():
+    capacity = np.array([0.25, 0.25, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0])
+    statistic = np.array([1.0, 2, 3, 3, 3, 1, 2, 3])
+    divergence = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3, 0.2, 0.1])
+    tiers = audit_table(statistic, capacity, divergence, permutations=9, bootstrap=9).within_tier
+    assert [t.to_json() for t in tiers[:2]] == [
+        {"tier": 0.25, "clients": 2, "r_estimate_divergence": None, "reason": "fewer than 3 clients"},
+        {"tier": 0.5, "clients": 3, "r_estimate_divergence": None, "reason": "no variation inside the tier"},
+    ]
+    assert tiers[2].r_estimate_divergence == pytest.approx(-1.0)
+
+
+def test_audit_table_leaves_everything_open_for_two_clients():
+    table = audit_table([1, 2], [0.5, 1.0], [0.1, 0.2], [0.5, 1.0])
+    assert [table[c].value for c in COLUMNS] == [None] * 4
+    assert table[GIVEN].reason == "there are fewer than 4 clients"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"statistic": [1.0, np.nan, 2.0]}, r"statistic is nan for client 1, but every value must be finite"),
+        ({"statistic": []}, r"statistic is of shape \(0,\), but it must hold one number per client"),
+        (
+            {"capacity": [1.0]},
+            r"capacity is of shape \(1,\), but it must hold one number for each of 3 clients",
+        ),
+        ({"divergence": [[1.0]]}, r"divergence is of shape \(1, 1\), but it must hold one number"),
+    ],
+)
+def test_audit_table_refuses_bad_arrays(change, message):
+    inputs = {"statistic": [1, 2, 3], "capacity": [0.5, 0.5, 1.0], "divergence": [0.1, 0.2, 0.3]} | change
+    with pytest.raises(InputError, match=message):
+        audit_table(**inputs)
+
+
+def test_audit_table_is_free_of_nan_as_json():
+    table = audit_table(np.ones(5), [0.5] * 5, [0.1] * 5, [1.0] * 5)
+    json.dumps([table[c].value for c in COLUMNS], allow_nan=False)
