@@ -51,7 +51,7 @@ def coverage_notes(space: WidthSpace, method: Method, population: Population) ->
             (
                 "note",
                 f"no client is certain to train more than width {uncertain.max_width:g}: how often the other "
-                f"{uncertain.never_trained_fraction:.1%} of the coordinates are trained is left to the policy.",
+                f"{uncertain.never_trained_fraction:.1%} of all coordinates are trained is up to the policy.",
             )
         )
     return notes

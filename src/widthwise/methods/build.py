@@ -48,7 +48,7 @@ def build_method(config: Mapping[str, Any]) -> Method:
         raise ConfigError(
             f"method.name is missing, but it is required. Add one of: {', '.join(METHODS.names())}."
         )
-    if config["name"] not in METHODS:
+    if config["name"] not in METHODS.names():
         raise ConfigError(unknown_name("method.name", config["name"], METHODS.names()))
     chosen = {slot: config[slot] for slot in _SLOTS if slot in config}
     parts = replace(METHODS[config["name"]].value, **chosen)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import Tag, ValidationError
 
 from widthwise.core.errors import InputError
 
@@ -48,26 +48,55 @@ def problems(error: ValidationError, model: Any, prefix: Sequence[str] = ()) -> 
 
 
 def _message(detail: Any, model: Any, prefix: Sequence[str]) -> str:
-    location = [str(step) for step in detail["loc"]]
-    path = ".".join([*prefix, *location])
+    steps, known = _walk(model, detail["loc"])
+    path = ".".join([*prefix, *steps])
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # raised by one of our validators: already in the right form
         return str(cause)
-    if detail["type"] == "extra_forbidden":
-        return unknown_key(path, detail["input"], _fields_at(model, detail["loc"][:-1]))
-    if detail["type"] == "missing":
-        return f"{path} is missing, but it is required. Add it."
     if isinstance(cause, ValueError):
         return f"{path}: {cause}" if path else str(cause)
-    rule = detail["msg"][0].lower() + detail["msg"][1:]
-    return f"{path} is {detail['input']!r}, but {rule.replace('input should', 'it should')}. Change it."
+    if detail["type"] == "extra_forbidden":
+        return unknown_key(path, detail["input"], known)
+    if detail["type"] == "missing":
+        return f"{path} is missing, but it is required. Add it."
+    rule = detail["msg"].replace("Input should", "it should")
+    return f"{path} is {detail['input']!r}, but {rule}. Change it."
 
 
-def _fields_at(model: Any, location: Sequence[str | int]) -> list[str]:
+def _walk(model: Any, location: Sequence[str | int]) -> tuple[list[str], list[str]]:
+    """Follow a location into a model: the keys that a user would write, and the names known at its end.
+
+    Where the type is a union, pydantic puts the chosen member's tag or class name into the location; users
+    do not write it.
+    """
+    steps: list[str] = []
+    known: list[str] = []
+    here: list[tuple[str | None, Any]] = [(None, model)]
+    plain: set[str] = set()
     for step in location:
-        field = getattr(model, "model_fields", {}).get(step)
-        if field is None:
-            return []
-        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        model = next((c for c in candidates if hasattr(c, "model_fields")), None)
-    return list(getattr(model, "model_fields", {}))
+        inside = [member for _, member in here if step in member.model_fields]
+        chosen = [(None, member) for tag, member in here if step in (tag, member.__name__)]
+        if inside:
+            steps.append(str(step))
+            known = list(inside[0].model_fields)
+            annotation = inside[0].model_fields[step].annotation
+            here = list(_members(annotation))
+            plain = {member.__name__ for member in get_args(annotation) if isinstance(member, type)}
+        elif chosen:
+            here = chosen
+        elif step in plain:  # a member of the union that is no model, such as str
+            continue
+        else:  # an index, a key of a free mapping, or a key that does not exist
+            steps.append(str(step))
+            known = list(here[0][1].model_fields) if here else known
+    return steps, known
+
+
+def _members(annotation: Any, tag: str | None = None) -> Iterator[tuple[str | None, Any]]:
+    """Yield (tag, model class) for every model inside an annotation."""
+    if hasattr(annotation, "model_fields"):
+        yield tag, annotation
+    arguments = get_args(annotation)
+    inner = next((argument.tag for argument in arguments if isinstance(argument, Tag)), tag)
+    for argument in arguments:
+        yield from _members(argument, inner)

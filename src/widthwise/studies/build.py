@@ -70,7 +70,7 @@ def run(
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Fill in ``method.targets`` from the run that ``method.matched_to`` names: its mean width of each round.
+    """Replace ``method.matched_to`` by ``method.targets``: that run's mean width of each round.
 
     The configuration then no longer depends on another folder: it can be hashed, stored and run again.
 
@@ -79,7 +79,7 @@ def resolve(config: RunConfig) -> RunConfig:
         CheckpointError: if the folder is not a run, or is damaged.
     """
     source = config.method.get("matched_to")
-    if source is None or config.method["targets"]:
+    if source is None:
         return config
     widths = load_run(source).rounds["mean_width"].tolist()
     if len(widths) < config.training.rounds:
@@ -87,5 +87,5 @@ def resolve(config: RunConfig) -> RunConfig:
             f"method.matched_to is {source!r}, but that run has {len(widths)} rounds and this one "
             f"{config.training.rounds}. Finish that run, or lower training.rounds."
         )
-    method = {**config.method, "targets": widths[: config.training.rounds]}
+    method = {**config.method, "matched_to": None, "targets": widths[: config.training.rounds]}
     return RunConfig(**{**config.to_dict(), "method": method})

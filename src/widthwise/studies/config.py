@@ -18,9 +18,7 @@ from widthwise.tasks import CapacityConfig, TaskConfig
 from widthwise.training import TrainingConfig
 
 #: Keys that change where, or how safely, a run is computed, never its result: they are no part of its hash.
-#: (What ``method.matched_to`` contributes is in ``method.targets``, see `resolve`.)
 FREE_KEYS = {
-    "method": frozenset({"matched_to"}),
     "task": frozenset({"data_dir"}),
     "engine": frozenset({"executor", "workers", "checkpoint_every", "tensorboard"}),
 }

@@ -118,13 +118,10 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
     for suffix, setting in _settings(study.sweep):
         for label, changes in study.methods.items():
             for seed in study.seeds:
-                content = merge(merge(merge(study.base, setting), changes), {"seed": seed})
-                source = content.get("method", {}).get("matched_to")
-                if source in study.methods:
-                    content["method"] = {
-                        **content["method"],
-                        "matched_to": str(out / f"{source}{suffix}-s{seed}"),
-                    }
+                content = merge(merge(merge(merge({}, study.base), setting), changes), {"seed": seed})
+                method = content.get("method")
+                if isinstance(method, dict) and (source := method.get("matched_to")) in study.methods:
+                    content["method"] = {**method, "matched_to": str(out / f"{source}{suffix}-s{seed}")}
                 try:
                     config = RunConfig(**content)
                 except InputError as error:
