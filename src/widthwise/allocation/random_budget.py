@@ -31,8 +31,8 @@ class RandomBudget(Policy):
     Attributes:
         budget: Mean width of every round.
         matched_to: Folder of a run whose mean width is matched round by round; whoever builds the policy
-            reads it and fills in ``targets``.
-        targets: Mean width of each round; rounds beyond the last repeat it. Overrides ``budget``.
+            reads it and gives ``targets`` in its place.
+        targets: Mean width of each round; rounds beyond the last repeat it.
         floor: Smallest width to be drawn (ours: with 16 channels it keeps 2).
     """
 
@@ -43,11 +43,11 @@ class RandomBudget(Policy):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if (self.budget is None) == (self.matched_to is None):
-            given = "neither" if self.budget is None else "both"
+        given = [self.budget is not None, self.matched_to is not None, bool(self.targets)]
+        if sum(given) != 1:
             raise ConfigError(
-                f"random-budget has {given} of budget and matched_to, but it needs exactly one. "
-                "Give the mean width as budget, or the folder of the run to match as matched_to."
+                f"random-budget has {sum(given)} of budget, matched_to and targets, but it needs exactly "
+                "one. Give the mean width as budget, or the folder of the run to match as matched_to."
             )
         for target in self.targets:
             if not 0 < target <= 1:

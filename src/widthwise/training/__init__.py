@@ -5,14 +5,33 @@ from __future__ import annotations
 from widthwise.core.registry import Registry
 from widthwise.training.batches import epoch_batches
 from widthwise.training.config import TrainingConfig
+from widthwise.training.control_variates import ControlVariates
+from widthwise.training.distillation import Distillation
 from widthwise.training.evaluate import Evaluation, evaluate
 from widthwise.training.loop import train
 from widthwise.training.modules import ModuleCache, load_
 from widthwise.training.objective import Local, LocalSetting, Objective
 from widthwise.training.plain import Plain
+from widthwise.training.proximal import Proximal
+from widthwise.training.recalibrate import recalibrate
 
 OBJECTIVES = Registry[type[Objective]]("objective")
 OBJECTIVES.add("plain", Plain, summary="SGD on the local loss", source="McMahan et al. 2017, algorithm 1")
+OBJECTIVES.add(
+    "proximal", Proximal, summary="held near the received parameters", source="Li et al. 2020, eq. 2"
+)
+OBJECTIVES.add(
+    "control-variates",
+    ControlVariates,
+    summary="gradients corrected for client drift",
+    source="Karimireddy et al. 2020, algorithm 1, option II",
+)
+OBJECTIVES.add(
+    "distillation",
+    Distillation,
+    summary="a sub-model learns from the client's own larger network",
+    source="Horvath et al. 2021, eq. 1",
+)
 
 __all__ = [
     "OBJECTIVES",
@@ -25,5 +44,6 @@ __all__ = [
     "epoch_batches",
     "evaluate",
     "load_",
+    "recalibrate",
     "train",
 ]

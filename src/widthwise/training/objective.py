@@ -41,6 +41,12 @@ class LocalSetting:
         return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
 
 
+def gradients(setting: LocalSetting) -> tuple[list[str], list[Tensor], list[Tensor]]:
+    """Return names, parameters and gradients of the parameters that have one, to be changed in place."""
+    found = [(name, p, p.grad) for name, p in setting.trainable() if p.grad is not None]
+    return [name for name, _, _ in found], [p for _, p, _ in found], [grad for _, _, grad in found]
+
+
 class Local:
     """The local problem of one client in one round. Objectives override what differs from plain SGD."""
 

@@ -1,0 +1,54 @@
+"""New batch-norm statistics for a module whose parameters were put together from many clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from widthwise.training.modules import device_of
+
+_BATCH_NORM: tuple[Callable[..., Any], ...] = (torch.batch_norm, torch.ops.aten.batch_norm.default)
+"""What modules and captured graphs call: (input, weight, bias, mean, var, training, momentum, ...)."""
+
+
+class _CumulativeStatistics(TorchFunctionMode):
+    """Runs every batch norm on batch statistics and averages these into its buffers with equal weights."""
+
+    num_batches = 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in _BATCH_NORM:
+            args = (*args[:5], True, 1 / self.num_batches, *args[7:])
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def recalibrate(module: nn.Module, inputs: Iterable[Tensor]) -> None:
+    """Re-estimate the running statistics of every batch norm from the given batches, in place.
+
+    Running mean and variance become the plain average over batches of the batch's mean and (unbiased)
+    variance, which is what ``momentum=None`` does in ``nn.BatchNorm2d``; what they were before has no
+    influence. Everything else runs in evaluation mode (no dropout), and the module's mode is restored. A
+    module without batch norm stays as it is.
+
+    Source: Diao et al. 2021 (HeteroFL), "static batch normalisation", section 3.2. Departs: any slice of
+    the model can be recalibrated, not only the full one, on any data the caller has.
+
+    Args:
+        module: Any module; its batch norms may be ``nn.BatchNorm*`` or calls in a captured graph.
+        inputs: Batches [B, ...] of model inputs. A batch norm over a single value per channel has no
+            variance, so batches hold at least two samples.
+    """
+    was_training, device = module.training, device_of(module)
+    module.eval()
+    with _CumulativeStatistics() as statistics:
+        for batch in inputs:
+            statistics.num_batches += 1
+            module(batch.to(device))
+    module.train(was_training)
