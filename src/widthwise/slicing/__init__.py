@@ -1,1 +1,19 @@
-"""Room: slicing."""
+"""Trace a module once into a width space; slice, scatter, mask and count any width of it."""
+
+from widthwise.slicing.cost import Cost, cost
+from widthwise.slicing.program import load_
+from widthwise.slicing.selectors import SELECTORS, Selector
+from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace, channels_at, trace
+
+__all__ = [
+    "SELECTORS",
+    "ChannelGroup",
+    "Cost",
+    "ParamLayout",
+    "Selector",
+    "WidthSpace",
+    "channels_at",
+    "cost",
+    "load_",
+    "trace",
+]

@@ -1,0 +1,210 @@
+"""The algebra of axis labels: which channels of which tensors are the same channels.
+
+Every axis of every tensor in a model is a row-major product of *atoms* (outer first): the rows of an LSTM
+weight are ``(4, H)``, a flattened image is ``(C, height, width)``. An atom is a node of a union-find forest
+with a size; it may be bound to a product of other atoms, be the concatenation of several axes, or be *pinned*,
+which means that it is never cut. Unification (as in Prolog) makes two axes the same axis; what is left free in
+the end and lies on a parameter is a channel group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+Axis = tuple["Atom", ...]
+
+
+class Mismatch(Exception):
+    """Two axes cannot be the same axis: their factors do not line up."""
+
+
+class Atom:
+    """One factor of an axis.
+
+    Attributes:
+        size: Number of positions.
+        pinned: Whether every position must stay.
+        link: The product that this atom is bound to, once it is.
+        parts: The axes that this atom concatenates, if it is a concatenation.
+    """
+
+    __slots__ = ("link", "parts", "pinned", "size")
+
+    def __init__(self, size: int, *, pinned: bool = False, parts: tuple[Axis, ...] = ()) -> None:
+        self.size, self.pinned, self.parts = size, pinned, parts
+        self.link: Axis | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing of this (unbound) atom may be cut."""
+        return self.pinned or (bool(self.parts) and all(a.fixed for p in self.parts for a in resolve(p)))
+
+
+def size_of(axis: Axis) -> int:
+    """Return the number of positions of an axis."""
+    return prod(a.size for a in axis)
+
+
+def resolve(axis: Axis) -> Axis:
+    """Return the axis in unbound atoms, without atoms of size 1."""
+    found: list[Atom] = []
+    for atom in axis:
+        if atom.link is not None:
+            found.extend(resolve(atom.link))
+        elif atom.size != 1:
+            found.append(atom)
+    return tuple(found)
+
+
+def pin(axis: Axis) -> None:
+    """Keep every position of an axis."""
+    for atom in resolve(axis):
+        atom.pinned = True
+        for part in atom.parts:
+            pin(part)
+
+
+def fixed_axis(size: int) -> Axis:
+    """Return a new axis that is never cut."""
+    return () if size == 1 else (Atom(size, pinned=True),)
+
+
+def free_axis(size: int) -> Axis:
+    """Return a new axis of which nothing is known yet."""
+    return () if size == 1 else (Atom(size),)
+
+
+def concat(axes: Sequence[Axis]) -> Axis:
+    """Return the concatenation of axes."""
+    total = sum(size_of(axis) for axis in axes)
+    if all(atom.fixed for axis in axes for atom in resolve(axis)):
+        return fixed_axis(total)
+    return (Atom(total, parts=tuple(axes)),)
+
+
+class Algebra:
+    """Unification and regrouping. Remembers which atoms it had to split in two."""
+
+    def __init__(self) -> None:
+        self._splits: list[tuple[Atom, Atom]] = []
+
+    def unify(self, one: Axis, other: Axis) -> None:
+        """Make two axes the same axis.
+
+        Raises:
+            Mismatch: if their sizes differ or their factors do not line up.
+        """
+        left, right = list(resolve(one)), list(resolve(other))
+        if size_of(tuple(left)) != size_of(tuple(right)):
+            raise Mismatch(f"{size_of(one)} channels meet {size_of(other)} channels")
+        while left and right and left[0] is right[0]:
+            del left[0], right[0]
+        while left and right and left[-1] is right[-1]:
+            del left[-1], right[-1]
+        if not left:
+            return
+        regrouped = len(left) + len(right) > 2 or left[0].parts or right[0].parts
+        if regrouped and all(atom.fixed for atom in (*left, *right)):
+            return  # the same positions, grouped in another way, and none of them is ever cut
+        if len(left) == 1 and not left[0].parts:
+            self._bind(left[0], tuple(right))
+        elif len(right) == 1 and not right[0].parts:
+            self._bind(right[0], tuple(left))
+        elif len(left) == len(right) == 1:
+            self._unify_parts(left[0], right[0])
+        else:
+            for edge in (0, -1):
+                if left[edge].size == right[edge].size:
+                    rest = slice(1, None) if edge == 0 else slice(None, -1)
+                    self.unify((left[edge],), (right[edge],))
+                    self.unify(tuple(left[rest]), tuple(right[rest]))
+                    return
+            larger, smaller = (left, right) if left[0].size > right[0].size else (right, left)
+            self._split(larger[0], smaller[0].size)
+            self.unify(tuple(left), tuple(right))
+
+    def carve(self, axes: Iterable[Axis], sizes: Sequence[int]) -> list[Axis]:
+        """Regroup the row-major product of axes into axes of the given sizes.
+
+        An atom that straddles a border is split in two.
+
+        Raises:
+            Mismatch: if a border falls where no factor can be split.
+        """
+        pending: list[Atom] = []
+        for atom in (a for axis in axes for a in resolve(axis)):
+            # Neighbours that are never cut are one factor, whatever they were before.
+            if pending and atom.fixed and pending[-1].fixed:
+                pending[-1] = Atom(pending[-1].size * atom.size, pinned=True)
+            else:
+                pending.append(atom)
+        carved: list[Axis] = []
+        for size in sizes:
+            taken: list[Atom] = []
+            need = size
+            while need != 1:
+                if not pending:
+                    raise Mismatch(f"no channels are left for an axis of {size}")
+                atom = pending.pop(0)
+                if need % atom.size == 0:
+                    taken.append(atom)
+                    need //= atom.size
+                else:
+                    outer, inner = self._split(atom, need)
+                    taken.append(outer)
+                    pending.insert(0, inner)
+                    need = 1
+            carved.append(tuple(taken))
+        return carved
+
+    def divide(self, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
+        """Return the consecutive pieces of an axis, one for each size; equal pieces are cut alike.
+
+        Raises:
+            Mismatch: if the pieces' borders fall inside a factor.
+        """
+        atoms = resolve(axis)
+        if all(atom.fixed for atom in atoms):
+            return [fixed_axis(size) for size in sizes]
+        if len(sizes) == 1:
+            return [axis]
+        if len(atoms) == 1 and [size_of(part) for part in atoms[0].parts] == list(sizes):
+            return list(atoms[0].parts)
+        if len(set(sizes)) == 1:
+            count, piece = self.carve([axis], [len(sizes), sizes[0]])
+            pin(count)
+            return [piece] * len(sizes)
+        if len(atoms) == 1 and not atoms[0].parts:
+            pieces = [free_axis(size) for size in sizes]
+            atoms[0].link = concat(pieces)
+            return pieces
+        raise Mismatch(f"an axis of {size_of(axis)} is cut into pieces of {list(sizes)}")
+
+    def settle(self) -> None:
+        """Decide the splits that are still open: whole blocks are cut, so that the inner factor stays."""
+        for outer, inner in self._splits:
+            if not all(atom.fixed for atom in resolve((outer,))):
+                pin((inner,))
+
+    def _bind(self, atom: Atom, axis: Axis) -> None:
+        if atom.pinned:
+            pin(axis)
+        atom.link = axis
+
+    def _unify_parts(self, one: Atom, other: Atom) -> None:
+        if [size_of(p) for p in one.parts] != [size_of(p) for p in other.parts]:
+            raise Mismatch("two concatenations have different parts")
+        for mine, theirs in zip(one.parts, other.parts, strict=True):
+            self.unify(mine, theirs)
+        self._bind(other, (one,))
+
+    def _split(self, atom: Atom, outer_size: int) -> tuple[Atom, Atom]:
+        if atom.size % outer_size or (atom.parts and not atom.fixed):
+            raise Mismatch(f"an axis of {atom.size} channels is regrouped by {outer_size}")
+        outer = Atom(outer_size, pinned=atom.fixed)
+        inner = Atom(atom.size // outer_size, pinned=atom.fixed)
+        if not atom.fixed:
+            atom.link = (outer, inner)
+            self._splits.append((outer, inner))
+        return outer, inner

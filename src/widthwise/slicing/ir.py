@@ -1,0 +1,136 @@
+"""The captured program as plain data: no tensors, no functions, no torch graph. It pickles and it compares.
+
+Arguments are Python constants, lists of arguments, or one of the markers below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from widthwise.slicing.layout import Layout, size
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of an input, of a model tensor or of an earlier step."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A constant that depends on whether the module is in training mode."""
+
+    training: bool | float
+    evaluation: bool | float
+
+
+@dataclass(frozen=True)
+class InputDevice:
+    """The device of the first input."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of an axis."""
+
+    layout: Layout
+
+    def at(self, counts: Mapping[str, int]) -> int:
+        """Return the size where each group has so many channels."""
+        return size(self.layout, counts)
+
+
+@dataclass(frozen=True)
+class GroupCount:
+    """The number of groups of a group norm.
+
+    The number of channels per group stays ``per_group`` where it divides the number of kept channels k.
+    Elsewhere the number of groups is the largest one, at most round(k / per_group) and at least 1, that
+    divides k: groups are then somewhat larger than in the full model, and all of one size.
+    """
+
+    layout: Layout
+    per_group: int
+
+    def at(self, counts: Mapping[str, int]) -> int:
+        """Return the number of groups where each channel group has so many channels."""
+        kept = size(self.layout, counts)
+        start = max(1, round(kept / self.per_group))
+        return next(groups for groups in range(start, 0, -1) if kept % groups == 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation.
+
+    Attributes:
+        name: Name of its value.
+        op: Its name below ``torch.ops`` or, with the prefix "operator.", in the standard library.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        shape: Shape of its value: one for a tensor, a list for several tensors, None for a number.
+        module: Path of the module in which it ran.
+        line: Source line that called it, as ``file:line``.
+        leaves: Paths of the modules whose output it is.
+    """
+
+    name: str
+    op: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    shape: Shape | list[Shape] | None = None
+    module: str = ""
+    line: str = ""
+    leaves: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or buffer of the model, without its values."""
+
+    name: str
+    shape: Shape
+    dtype: torch.dtype
+    parameter: bool
+    requires_grad: bool
+    persistent: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model's forward pass.
+
+    Attributes:
+        inputs: Names of the inputs, in the order of the forward's arguments.
+        steps: Operations, in the order of execution.
+        output: References, in the containers that the forward returns.
+        constants: Tensors that the forward itself makes, by name.
+    """
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    output: Any
+    constants: dict[str, torch.Tensor]
+
+
+def transform(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to every leaf of nested lists, tuples and dictionaries."""
+    if isinstance(value, dict):
+        return {key: transform(item, function) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(transform(item, function) for item in value)
+    return function(value)
+
+
+def references(value: Any) -> list[str]:
+    """Return the names that an argument refers to, in order."""
+    found: list[str] = []
+    transform(value, lambda leaf: found.append(leaf.name) if isinstance(leaf, Ref) else None)
+    return found

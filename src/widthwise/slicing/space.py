@@ -1,0 +1,358 @@
+"""The width space of a model: its channel groups, and everything that follows from keeping some of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from widthwise.core.errors import SliceError, TraceError
+from widthwise.core.params import Params
+from widthwise.core.records import SliceSpec
+from widthwise.slicing.capture import capture, tensors_of
+from widthwise.slicing.ir import Program, Shape, Tensor
+from widthwise.slicing.label import check_freeze, label
+from widthwise.slicing.layout import Layout, groups_of, size
+from widthwise.slicing.plan import Cut, cut
+from widthwise.slicing.program import build, load_
+
+T = TypeVar("T")
+_PLANS_KEPT = 128  # plans of so many specs are remembered; a selector may make a new spec every round
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Axes of parameters that must be cut together.
+
+    Attributes:
+        name: Path of the module that makes the channels.
+        size: Number of channels of the full model.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class ParamLayout:
+    """How one parameter or buffer follows the channel groups.
+
+    Attributes:
+        tensor: Its name, full shape, dtype and kind.
+        axes: For each axis, its row-major factors (see ``layout``).
+    """
+
+    tensor: Tensor
+    axes: tuple[Layout, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Shape in the full model."""
+        return self.tensor.shape
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """Names of the channel groups that cut it."""
+        return frozenset(name for axis in self.axes for name in groups_of(axis))
+
+
+def channels_at(width: float, channels: int) -> int:
+    """Return how many of ``channels`` a width keeps: ceil(width * channels), at least 1.
+
+    The product is rounded to nine decimals first, so that float noise never adds a channel. Source:
+    Moayedikia and Troncoso Lora 2026, Algorithm 2 (the leading ceil(p C) channels).
+
+    Raises:
+        SliceError: if the width is not in (0, 1].
+
+    Example:
+        >>> channels_at(0.07, 100), math.ceil(0.07 * 100)
+        (7, 8)
+    """
+    if not 0 < width <= 1:
+        raise SliceError(f"width is {width}, but a width is in (0, 1]. Choose one such as 0.5.")
+    return max(1, math.ceil(round(width * channels, 9)))
+
+
+class WidthSpace:
+    """All sub-models of one model. Picklable, and without the model's tensors.
+
+    Attributes:
+        groups: Channel groups in order of first use.
+        parameters: Layout of each parameter, by name.
+        buffers: Layout of each buffer, by name.
+        output_parameters: Parameters with an axis that is an axis of the output (class rows, output bias).
+        freeze: Modules whose output channels stay whole.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        groups: Mapping[str, int],
+        layouts: Mapping[str, ParamLayout],
+        aliases: Mapping[str, str],
+        macs: tuple[Layout, ...],
+        output_parameters: tuple[str, ...],
+        freeze: tuple[str, ...],
+    ) -> None:
+        self.groups = tuple(ChannelGroup(name, count) for name, count in groups.items())
+        self.parameters = {name: layout for name, layout in layouts.items() if layout.tensor.parameter}
+        self.buffers = {name: layout for name, layout in layouts.items() if not layout.tensor.parameter}
+        self.output_parameters = output_parameters
+        self.freeze = freeze
+        self._program, self._aliases, self._macs = program, dict(aliases), macs
+        self._layouts, self._full = dict(layouts), dict(groups)
+        self._plans: dict[Any, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": {}}
+
+    def __repr__(self) -> str:
+        groups = ", ".join(f"{group.name}: {group.size}" for group in self.groups)
+        return f"WidthSpace({len(self.parameters)} parameters; {groups})"
+
+    def nested(self, width: float) -> SliceSpec:
+        """Return the spec that keeps the leading ceil(width * C) channels of each group.
+
+        Raises:
+            SliceError: if the width is not in (0, 1].
+        """
+        return SliceSpec(width, {g.name: range(channels_at(width, g.size)) for g in self.groups})
+
+    def full(self) -> SliceSpec:
+        """Return the spec that keeps everything."""
+        return self.nested(1.0)
+
+    def counts(self, spec: SliceSpec) -> dict[str, int]:
+        """Return how many channels of each group a spec keeps.
+
+        Raises:
+            SliceError: if the spec does not belong to this space.
+        """
+        return self._remember(("counts", spec.key()), lambda: self._checked(spec))
+
+    def shapes(self, spec: SliceSpec) -> dict[str, Shape]:
+        """Return the shape of each parameter of the sub-model."""
+        counts = self.counts(spec)
+        return {name: _shape(layout, counts) for name, layout in self.parameters.items()}
+
+    def num_params(self, spec: SliceSpec) -> int:
+        """Return the number of parameters of the sub-model."""
+        return sum(math.prod(shape) for shape in self.shapes(spec).values())
+
+    def macs(self, spec: SliceSpec) -> int:
+        """Return the multiply-accumulates of one sample's forward pass.
+
+        Convolutions, linear layers, matrix products and recurrent layers' products (over all time steps of the
+        example inputs) count; norms, biases, activations and pooling do not.
+        """
+        counts = self.counts(spec)
+        return sum(size(product, counts) for product in self._macs)
+
+    def upload_bytes(self, spec: SliceSpec) -> int:
+        """Return the size of the sub-model's parameters in bytes, at 4 bytes each."""
+        return 4 * self.num_params(spec)
+
+    def take(self, tensors: Mapping[str, torch.Tensor], spec: SliceSpec) -> Params:
+        """Return the sub-model's part of tensors in global shapes (parameters, buffers, controls).
+
+        The result shares memory with ``tensors`` where what is kept of a plain axis is one stretch of channels.
+
+        Raises:
+            SliceError: if a name or shape is not that of the model.
+        """
+        cuts = self._cuts(spec)
+        return {name: self._fitting(cuts, name, value).take(value) for name, value in tensors.items()}
+
+    def take_within(self, tensors: Mapping[str, torch.Tensor], outer: SliceSpec, spec: SliceSpec) -> Params:
+        """Return the part of tensors in the shapes of ``outer`` that ``spec`` keeps.
+
+        Raises:
+            SliceError: if ``spec`` keeps a channel that ``outer`` does not, or a shape does not fit.
+        """
+        cuts = self._remember((outer.key(), spec.key()), lambda: self._relative(outer, spec))
+        return {name: self._fitting(cuts, name, value).take(value) for name, value in tensors.items()}
+
+    def scatter_add_(
+        self,
+        into: Mapping[str, torch.Tensor],
+        values: Mapping[str, torch.Tensor],
+        spec: SliceSpec,
+        scale: float = 1.0,
+    ) -> None:
+        """Add ``scale * values`` to the kept coordinates of ``into`` (contiguous, global shapes), in place.
+
+        Raises:
+            SliceError: if a name or shape does not fit.
+        """
+        cuts = self._cuts(spec)
+        for name, value in values.items():
+            one = self._fitting(cuts, name, into[name])
+            if tuple(value.shape) != one.kept:
+                raise SliceError(
+                    f"{name} has shape {tuple(value.shape)}, but this spec keeps {one.kept}. "
+                    "Scatter with the spec that the values were taken with."
+                )
+            one.add_(into[name], value, scale)
+
+    def mask(self, spec: SliceSpec) -> Params:
+        """Return for each parameter which coordinates are kept, as bool tensors of the global shapes."""
+        masks: Params = {}
+        for name, one in self._cuts(spec).items():
+            if name in self.parameters:
+                counted = torch.zeros(one.shape)
+                one.add_(counted, torch.ones(one.kept), 1.0)
+                masks[name] = counted > 0
+        return masks
+
+    def module(self, spec: SliceSpec) -> nn.Module:
+        """Return a fresh dense sub-model with uninitialised parameters and buffers (fill it with ``load_``)."""
+        counts = self.counts(spec)
+        shapes = {name: _shape(layout, counts) for name, layout in self._layouts.items()}
+        tensors = (layout.tensor for layout in self._layouts.values())
+        return build(self._program, tensors, self._aliases, shapes, counts)
+
+    def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:
+        """Return a dense sub-model with copies of the model's kept values, in the model's mode.
+
+        Raises:
+            SliceError: if the model is not of this space.
+        """
+        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        if set(own) != set(self._layouts):
+            odd = sorted(set(own).symmetric_difference(self._layouts))
+            raise SliceError(
+                f"the model's tensors differ in {', '.join(odd)}, but only the traced model fits its space. "
+                "Trace this model."
+            )
+        module = self.module(spec)
+        device = next((value.device for value in own.values()), None)
+        module.to(device).train(model.training)
+        load_(module, self.take({name: value.detach() for name, value in own.items()}, spec))
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(own[name].requires_grad)
+        return module
+
+    def _checked(self, spec: SliceSpec) -> dict[str, int]:
+        if set(spec.kept) != set(self._full):
+            raise SliceError(
+                f"the spec's groups are {', '.join(spec.kept) or 'none'}, but this space has "
+                f"{', '.join(self._full) or 'none'}. Make the spec with this space."
+            )
+        for name, kept in spec.kept.items():
+            total = self._full[name]
+            ascending = all(a < b for a, b in zip(kept, kept[1:], strict=False))
+            if not len(kept) or not ascending or kept[0] < 0 or kept[-1] >= total:
+                raise SliceError(
+                    f"the kept channels of {name} are {_brief(kept)}, but they must be ascending, distinct and in "
+                    f"[0, {total}), at least one. Correct the spec."
+                )
+        return {name: len(kept) for name, kept in spec.kept.items()}
+
+    def _cuts(self, spec: SliceSpec) -> dict[str, Cut]:
+        self.counts(spec)
+        return self._remember(spec.key(), lambda: self._plan(self._full, spec.kept))
+
+    def _plan(self, counts: Mapping[str, int], kept: Mapping[str, Sequence[int]]) -> dict[str, Cut]:
+        plan = {name: cut(layout.axes, counts, kept) for name, layout in self._layouts.items()}
+        plan.update({name: plan[first] for name, first in self._aliases.items()})
+        return plan
+
+    def _relative(self, outer: SliceSpec, spec: SliceSpec) -> dict[str, Cut]:
+        counts = self.counts(outer)
+        self.counts(spec)
+        kept: dict[str, Sequence[int]] = {}
+        for name, channels in spec.kept.items():
+            places = {channel: place for place, channel in enumerate(outer.kept[name])}
+            missing = [channel for channel in channels if channel not in places]
+            if missing:
+                raise SliceError(
+                    f"the spec keeps channel {missing[0]} of {name}, but the outer spec does not. "
+                    "Take from a spec that contains this one."
+                )
+            kept[name] = [places[channel] for channel in channels]
+        return self._plan(counts, kept)
+
+    def _fitting(self, cuts: Mapping[str, Cut], name: str, value: torch.Tensor) -> Cut:
+        one = cuts.get(name)
+        if one is None:
+            raise SliceError(
+                f"{name!r} is no parameter or buffer of this space. Use the names of the traced model."
+            )
+        if tuple(value.shape) != one.shape:
+            raise SliceError(
+                f"{name} has shape {tuple(value.shape)}, but the space expects {one.shape}. "
+                "Slice tensors in the shapes of the traced model (or name the outer spec)."
+            )
+        return one
+
+    def _remember(self, key: Any, make: Callable[[], T]) -> T:
+        if key not in self._plans:
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[key] = make()
+        found: T = self._plans[key]
+        return found
+
+
+def trace(
+    model: nn.Module, example_inputs: torch.Tensor | tuple[torch.Tensor, ...], freeze: Iterable[str] = ()
+) -> WidthSpace:
+    """Derive the channel groups of a model by following its forward pass once.
+
+    The forward is exported in training and in evaluation mode; each axis of each tensor is labelled by the
+    channels that it carries (see ``axes``). The axes of inputs and outputs, vocabularies and kernels are never cut.
+    The model is left as it was.
+
+    Args:
+        model: Any module whose forward takes tensors by position.
+        example_inputs: One tensor or a tuple of tensors, batch first. The batch may vary, other sizes may not.
+        freeze: Paths of modules (as in ``named_modules``) whose output channels stay whole: an embedding's
+            width, an LSTM's hidden units, a convolution's output channels.
+
+    Returns:
+        The width space.
+
+    Raises:
+        TraceError: if an operation is not understood, the forward depends on data, or a frozen name is unknown.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> space = trace(model, torch.zeros(2, 4))
+        >>> space.groups, space.num_params(space.nested(0.5))
+        ((ChannelGroup(name='0', size=8),), 30)
+    """
+    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs) or inputs[0].ndim == 0:
+        kinds = ", ".join(type(x).__name__ for x in inputs) or "empty"
+        raise TraceError(
+            f"example_inputs is {kinds}, but it must be a tensor or a tuple of tensors with the batch first. "
+            "Pass what the forward takes, for example torch.zeros(2, 3, 32, 32)."
+        )
+    freeze = (freeze,) if isinstance(freeze, str) else tuple(freeze)
+    program, shapes = capture(model, inputs)
+    tensors, aliases = tensors_of(model)
+    check_freeze(freeze, [name for name, _ in model.named_modules() if name], program.steps)
+    found = label(program, tensors, shapes, freeze)
+    layouts = {name: ParamLayout(tensor, found.layouts[name]) for name, tensor in tensors.items()}
+    return WidthSpace(
+        found.program,
+        found.groups,
+        layouts,
+        aliases,
+        found.macs,
+        tuple(name for name in found.output_tensors if tensors[name].parameter),
+        freeze,
+    )
+
+
+def _shape(layout: ParamLayout, counts: Mapping[str, int]) -> Shape:
+    return tuple(size(axis, counts) for axis in layout.axes)
+
+
+def _brief(kept: Sequence[int]) -> str:
+    return str(kept) if isinstance(kept, range) or len(kept) < 9 else f"{len(kept)} numbers"
