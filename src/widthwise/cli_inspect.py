@@ -62,7 +62,10 @@ def _coverages(
 ) -> tuple[CoverageReport, CoverageReport]:
     """Return what the largest widths that clients can get leave out, and what their certain widths do."""
     policy = method.policy
-    return cover(space, policy.reachable(population)), cover(space, policy.guaranteed(population))
+    return (
+        cover(space, policy.reachable(population).tolist()),
+        cover(space, policy.guaranteed(population).tolist()),
+    )
 
 
 def coverage(

@@ -75,7 +75,9 @@ def _walk(model: Any, location: Sequence[str | int]) -> tuple[list[str], list[st
     plain: set[str] = set()
     for step in location:
         inside = [member for _, member in here if step in member.model_fields]
-        chosen = [(None, member) for tag, member in here if step in (tag, member.__name__)]
+        chosen: list[tuple[str | None, Any]] = [
+            (None, member) for tag, member in here if step in (tag, member.__name__)
+        ]
         if inside:
             steps.append(str(step))
             known = list(inside[0].model_fields)

@@ -194,8 +194,9 @@ def _nest(changes: Mapping[str, Any]) -> dict[str, Any]:
         head, _, rest = str(key).partition(".")
         value = {rest: value} if rest else value
         value = _nest(value) if isinstance(value, Mapping) else value
-        both = isinstance(value, dict) and isinstance(nested.get(head), dict)
-        nested[head] = _lay_over(nested[head], value) if both else value
+        if isinstance(value, dict) and isinstance(nested.get(head), dict):
+            value = _lay_over(nested[head], value)
+        nested[head] = value
     return nested
 
 
@@ -205,6 +206,7 @@ def _lay_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     merged = dict(base)
     for key, value in changes.items():
         below = base.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _lay_over(below, value) if both else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = _lay_over(below, value)
+        merged[key] = value
     return merged
