@@ -136,8 +136,12 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generators inside the context; their former state comes back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        # Not torch.manual_seed: on a machine without CUDA it keeps each call in a list that only grows.
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
         yield
 
 

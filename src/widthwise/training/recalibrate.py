@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 from torch.overrides import TorchFunctionMode
 
 from widthwise.training.modules import device_of
 
-_BATCH_NORM: tuple[Callable[..., Any], ...] = (torch.batch_norm, torch.ops.aten.batch_norm.default)
-"""What modules and captured graphs call: (input, weight, bias, mean, var, training, momentum, ...)."""
+_SIGNATURE = inspect.signature(batch_norm)
 
 
 class _CumulativeStatistics(TorchFunctionMode):
-    """Runs every batch norm on batch statistics and averages these into its buffers with equal weights."""
+    """Runs every batch norm on batch statistics and averages these into its buffers with equal weights.
+
+    Batch norms of ``nn.BatchNorm*`` arrive as ``torch.nn.functional.batch_norm``, those of a captured graph
+    as the ATen operator.
+    """
 
     num_batches = 0
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func in _BATCH_NORM:
+        kwargs = kwargs or {}
+        if func is batch_norm:
+            call = _SIGNATURE.bind(*args, **kwargs)
+            call.arguments.update(training=True, momentum=1 / self.num_batches)
+            return func(*call.args, **call.kwargs)
+        if func is torch.ops.aten.batch_norm.default:
+            # (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
             args = (*args[:5], True, 1 / self.num_batches, *args[7:])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 @torch.no_grad()
