@@ -2,9 +2,9 @@
 
 Every axis of every tensor in a model is a row-major product of *atoms* (outer first): the rows of an LSTM
 weight are ``(4, H)``, a flattened image is ``(C, height, width)``. An atom is a node of a union-find forest
-with a size; it may be bound to a product of other atoms, be the concatenation of several axes, or be *pinned*,
-which means that it is never cut. Unification (as in Prolog) makes two axes the same axis; what is left free in
-the end and lies on a parameter is a channel group.
+with a size; it may be bound to a product of other atoms, concatenate several axes, or be *pinned*:
+then it is never cut. Unification (as in Prolog) makes two axes the same axis; what is left free in the end
+and lies on a parameter is a channel group.
 """
 
 from __future__ import annotations

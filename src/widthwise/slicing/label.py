@@ -19,7 +19,7 @@ from widthwise.slicing.axes import (
     resolve,
     size_of,
 )
-from widthwise.slicing.capture import BATCH
+from widthwise.slicing.graph import BATCH
 from widthwise.slicing.ir import GroupCount, Program, Shape, Size, Step, Tensor, references
 from widthwise.slicing.layout import Factor, Layout, Parts
 from widthwise.slicing.rules import RULES, Call, Labels
@@ -154,8 +154,7 @@ def _check_shapes(step: Step, result: Result) -> None:
     traced = step.shape if isinstance(step.shape, list) else [step.shape]
     if shapes != traced:
         raise TraceError(
-            f"{_at(step)} has shape {traced}, but its rule expects {shapes}. Freeze the module or use another "
-            "operation."
+            f"{_at(step)} has shape {traced}, but its rule expects {shapes}. Use another operation there."
         )
 
 

@@ -1,7 +1,7 @@
 """Layouts: what is left of an axis once the labels are settled. Plain data, picklable and hashable.
 
-A layout is a row-major product of factors, outer first: an ``int`` is a size that is never cut, a ``str`` names
-a channel group, and ``Parts`` is a concatenation of layouts.
+A layout is a row-major product of factors, outer first: an ``int`` is a size that is never cut, a ``str``
+names a channel group, and ``Parts`` is a concatenation of layouts.
 """
 
 from __future__ import annotations

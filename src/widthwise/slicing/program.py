@@ -21,8 +21,8 @@ def build(
 ) -> fx.GraphModule:
     """Return a module that runs the program, with uninitialised parameters (and buffers of zeros).
 
-    Its parameters and buffers have the model's own dotted names; tied names share one parameter. It follows its
-    own ``training`` flag.
+    Its parameters and buffers have the model's own dotted names; tied names share one parameter. It follows
+    its own ``training`` flag.
 
     Args:
         program: The labelled program.

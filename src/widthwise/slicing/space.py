@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -147,8 +148,8 @@ class WidthSpace:
     def macs(self, spec: SliceSpec) -> int:
         """Return the multiply-accumulates of one sample's forward pass.
 
-        Convolutions, linear layers, matrix products and recurrent layers' products (over all time steps of the
-        example inputs) count; norms, biases, activations and pooling do not.
+        Convolutions, linear layers, matrix products and recurrent layers' products (over all time steps of
+        the example inputs) count; norms, biases, activations and pooling do not.
         """
         counts = self.counts(spec)
         return sum(size(product, counts) for product in self._macs)
@@ -160,7 +161,7 @@ class WidthSpace:
     def take(self, tensors: Mapping[str, torch.Tensor], spec: SliceSpec) -> Params:
         """Return the sub-model's part of tensors in global shapes (parameters, buffers, controls).
 
-        The result shares memory with ``tensors`` where what is kept of a plain axis is one stretch of channels.
+        The result shares memory with ``tensors`` where each axis keeps one stretch of its positions.
 
         Raises:
             SliceError: if a name or shape is not that of the model.
@@ -210,7 +211,7 @@ class WidthSpace:
         return masks
 
     def module(self, spec: SliceSpec) -> nn.Module:
-        """Return a fresh dense sub-model with uninitialised parameters and buffers (fill it with ``load_``)."""
+        """Return a fresh dense sub-model; ``load_`` fills its parameters and buffers with values."""
         counts = self.counts(spec)
         shapes = {name: _shape(layout, counts) for name, layout in self._layouts.items()}
         tensors = (layout.tensor for layout in self._layouts.values())
@@ -245,11 +246,11 @@ class WidthSpace:
             )
         for name, kept in spec.kept.items():
             total = self._full[name]
-            ascending = all(a < b for a, b in zip(kept, kept[1:], strict=False))
+            ascending = all(a < b for a, b in pairwise(kept))
             if not len(kept) or not ascending or kept[0] < 0 or kept[-1] >= total:
                 raise SliceError(
-                    f"the kept channels of {name} are {_brief(kept)}, but they must be ascending, distinct and in "
-                    f"[0, {total}), at least one. Correct the spec."
+                    f"the kept channels of {name} are {_brief(kept)}, but they must be ascending, distinct "
+                    f"and in [0, {total}), at least one. Correct the spec."
                 )
         return {name: len(kept) for name, kept in spec.kept.items()}
 
@@ -305,12 +306,12 @@ def trace(
     """Derive the channel groups of a model by following its forward pass once.
 
     The forward is exported in training and in evaluation mode; each axis of each tensor is labelled by the
-    channels that it carries (see ``axes``). The axes of inputs and outputs, vocabularies and kernels are never cut.
-    The model is left as it was.
+    channels that it carries (see ``axes``). The axes of inputs and outputs, vocabularies and kernels are
+    never cut. The model is left as it was.
 
     Args:
         model: Any module whose forward takes tensors by position.
-        example_inputs: One tensor or a tuple of tensors, batch first. The batch may vary, other sizes may not.
+        example_inputs: One tensor or a tuple of tensors, batch first. The batch may vary, other sizes not.
         freeze: Paths of modules (as in ``named_modules``) whose output channels stay whole: an embedding's
             width, an LSTM's hidden units, a convolution's output channels.
 
@@ -318,7 +319,8 @@ def trace(
         The width space.
 
     Raises:
-        TraceError: if an operation is not understood, the forward depends on data, or a frozen name is unknown.
+        TraceError: if an operation is not understood, the forward depends on data, or a frozen name is
+            unknown.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))

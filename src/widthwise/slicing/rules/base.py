@@ -76,6 +76,10 @@ class Call:
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
 
+    def get(self, name: str) -> Any:
+        """Return an argument, or None where this overload has none of that name."""
+        return self._seen(self._arguments.get(name))
+
     def tensors(self) -> Iterator[Labels]:
         """Yield the labels of all tensor arguments."""
         for argument in self._arguments.values():

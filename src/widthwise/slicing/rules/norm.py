@@ -1,4 +1,4 @@
-"""Normalisation layers: their weights follow the channels, their statistics may depend on how many are kept."""
+"""Normalisation layers: weights follow the channels, statistics may depend on how many are kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layer_norm(call: Call) -> Labels:
     x = call["input"]
     normalized = x[len(x) - len(call["normalized_shape"]) :]
     for name in ("weight", "bias"):
-        if name in call and call[name] is not None:
+        if call.get(name) is not None:
             for axis, own in zip(normalized, call[name], strict=True):
                 call.unify(axis, own)
     call.resize("normalized_shape", normalized)

@@ -81,10 +81,7 @@ def unsqueeze(call: Call) -> Labels:
 def squeeze(call: Call) -> Labels:
     """Drop the axes that have size 1 in the full model; one that is cut down to 1 stays."""
     x: Labels = call["self"]
-    dims = range(len(x))
-    if "dim" in call:
-        dims = [call["dim"]] if isinstance(call["dim"], int) else call["dim"]
-    dropped = sorted({dim % len(x) for dim in dims if not resolve(x[dim])})
+    dropped = [dim for dim in _dims(call, len(x)) if not resolve(x[dim])]
     call.rewrite("aten.squeeze.dims", call.step.args[0], dropped)
     return tuple(axis for dim, axis in enumerate(x) if dim not in dropped)
 
@@ -185,16 +182,21 @@ def stack(call: Call) -> Labels:
     return tuple(first)
 
 
+def _dims(call: Call, rank: int) -> list[int]:
+    """Return the dimensions that a call names, in ascending order; all where it names none."""
+    given = call.get("dim")
+    named = [given] if isinstance(given, int) else given
+    return sorted({dim % rank for dim in named}) if named else list(range(rank))
+
+
 @rule("mean", "sum", "amax", "amin", "max", "min", "var", "std", "logsumexp", "prod", "norm")
 def reduce(call: Call) -> Result:
     """Reduce axes away: over the kept channels, where such an axis is cut."""
     if "other" in call:
         return elementwise(call)
     x: Labels = call["self"]
-    dims = call["dim"] if "dim" in call else None
-    chosen = range(len(x)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
-    reduced = {dim % len(x) for dim in chosen}
-    keep = "keepdim" in call and call["keepdim"]
+    reduced = set(_dims(call, len(x)))
+    keep = call.get("keepdim")
     result = tuple(() if i in reduced else axis for i, axis in enumerate(x) if keep or i not in reduced)
     shapes = call.step.shape
     return [result] * len(shapes) if isinstance(shapes, list) else result

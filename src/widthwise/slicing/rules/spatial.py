@@ -6,12 +6,12 @@ from widthwise.slicing.axes import Axis, fixed_axis, pin
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 
 _DIMS = {
-    1: "max_pool1d avg_pool1d adaptive_avg_pool1d adaptive_max_pool1d upsample_nearest1d upsample_linear1d "
-    "max_pool1d_with_indices",
-    2: "max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d "
-    "upsample_bicubic2d max_pool2d_with_indices",
-    3: "max_pool3d avg_pool3d adaptive_avg_pool3d adaptive_max_pool3d upsample_nearest3d upsample_trilinear3d "
-    "max_pool3d_with_indices",
+    1: "max_pool1d max_pool1d_with_indices avg_pool1d adaptive_avg_pool1d adaptive_max_pool1d "
+    "upsample_nearest1d upsample_linear1d",
+    2: "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d "
+    "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d",
+    3: "max_pool3d max_pool3d_with_indices avg_pool3d adaptive_avg_pool3d adaptive_max_pool3d "
+    "upsample_nearest3d upsample_trilinear3d",
 }
 _SPATIAL = {name: dims for dims, names in _DIMS.items() for name in names.split()}
 
