@@ -1,0 +1,148 @@
+"""One self-contained HTML page about stored runs, and its figures as PDF beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from widthwise.audit import AuditReport, RunGroup, audit, group_runs
+from widthwise.audit.confound import METHOD
+from widthwise.core.errors import InputError
+from widthwise.engine.runs import RunResult, load_run
+from widthwise.report.clients import estimate_plot, widths_plot
+from widthwise.report.comparison import comparison_plots, finished
+from widthwise.report.style import Plot, looks
+from widthwise.report.tables import (
+    audit_tables,
+    provenance_tables,
+    results_table,
+    settings_tables,
+    tier_table,
+)
+
+
+@dataclass(frozen=True)
+class ClientSection:
+    """The client figures of one experiment, drawn from one of its runs."""
+
+    label: str
+    seed: int
+    sentence: str
+    plots: tuple[Plot, ...]
+
+
+def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None = None) -> Path:
+    """Write the page about some runs. Nothing is trained; unfinished runs are shown as far as they got.
+
+    Args:
+        runs: Run folders.
+        out: Path of the page. Figures go to ``figures/`` beside it.
+        title: Heading of the page; by default it says what was run.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        InputError: if there are no runs, or the page cannot be written.
+        CheckpointError: if a folder is not a run, or is damaged.
+    """
+    if not runs:
+        raise InputError("the list of runs is empty, but a report needs at least one. Name a run folder.")
+    page = Path(out)
+    results = [load_run(run) for run in runs]
+    groups = group_runs(results)
+    complete = [run for run in results if run.complete]
+    report = audit(complete) if complete else None
+    plots = comparison_plots(groups, looks([group.label for group in groups]))
+    sections = _client_sections(groups, complete, report)
+    html = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title or _title(groups, results),
+            lead=_lead(groups, results),
+            sentence=report.sentence if report else None,
+            results=results_table(groups),
+            plots=plots,
+            tiers=tier_table(groups),
+            sections=sections,
+            audit_tables=audit_tables(report) if report else [],
+            audit_method=METHOD,
+            settings=settings_tables(groups),
+            provenance=provenance_tables(results, page),
+        )
+    )
+    every = [*plots.values(), *(plot for section in sections for plot in section.plots)]
+    _write(page, html, every)
+    return page
+
+
+def _client_sections(
+    groups: Sequence[RunGroup], complete: Sequence[RunResult], report: AuditReport | None
+) -> list[ClientSection]:
+    audits = {} if report is None else dict(zip(map(id, complete), report.runs, strict=True))
+    styles = looks([group.label for group in groups])
+    sections = []
+    for number, group in enumerate(groups, start=1):
+        for run in finished(group)[:1]:
+            name, found = f"{number}-{run.method}", audits[id(run)]
+            drawn = (widths_plot(run, name, styles[group.label]), estimate_plot(run, name, found))
+            plots = tuple(plot for plot in drawn if plot is not None)
+            sections.append(ClientSection(group.label, run.seed, found.sentence, plots))
+    return sections
+
+
+def _title(groups: Sequence[RunGroup], runs: Sequence[RunResult]) -> str:
+    datasets = sorted({str(run.config.get("task", {}).get("dataset", "")) for run in runs} - {""})
+    what = " and ".join(datasets) or "stored runs"
+    return f"{groups[0].label} on {what}" if len(groups) == 1 else f"{len(groups)} methods on {what}"
+
+
+def _lead(groups: Sequence[RunGroup], runs: Sequence[RunResult]) -> str:
+    open_runs = sum(not run.complete for run in runs)
+    clients = sorted({run.partition["num_clients"] for run in runs if run.partition})
+    parts = [
+        _count(len(runs), "run"),
+        _count(len(groups), "method"),
+        _count(len({run.seed for run in runs}), "seed"),
+        *(f"{count} clients" for count in clients),
+        *([f"{open_runs} unfinished"] if open_runs else []),
+    ]
+    return " · ".join(parts)
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _environment() -> Environment:
+    # Names, labels and commands come from files: everything is escaped except our own SVG.
+    environment = Environment(
+        loader=PackageLoader("widthwise.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["svg"] = lambda plot: Markup(plot.svg())
+    return environment
+
+
+def _write(page: Path, html: str, plots: Sequence[Plot]) -> None:
+    try:
+        figures = page.parent / "figures"
+        figures.mkdir(parents=True, exist_ok=True)
+        for plot in plots:
+            plot.save_pdf(figures)
+        half = page.with_name(f".{page.name}.part")
+        half.write_text(html, encoding="utf-8")
+        half.replace(page)
+    except OSError as error:
+        raise InputError(
+            f"report {str(page)!r} cannot be written ({error.strerror}), but its folder must be writable. "
+            "Choose another place with --out."
+        ) from error
