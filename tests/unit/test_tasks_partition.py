@@ -17,7 +17,7 @@ from widthwise.core.seeds import SeedTree
 from widthwise.tasks.partition import Partition, PartitionConfig, partition
 
 LABELS = torch.arange(10).repeat(30)
-IDS = np.array([f"w{i // 60}" for i in range(300)])
+IDS = np.arange(300) // 60
 
 
 def divide(options: dict[str, Any], clients: int, seed: int = 42) -> Partition:
@@ -64,7 +64,7 @@ def test_partition_depends_on_seed_alone(options: dict[str, Any]) -> None:
 
 def test_partition_keeps_natural_ids_together() -> None:
     held = divide({"kind": "natural"}, 5)
-    assert [set(IDS[held.client(i).numpy()]) for i in range(5)] == [{f"w{i}"} for i in range(5)]
+    assert [set(IDS[held.client(i).numpy()]) for i in range(5)] == [{i} for i in range(5)]
 
 
 @settings(deadline=None, max_examples=10)
@@ -141,3 +141,8 @@ def test_partition_refuses(options: dict[str, Any], clients: int, message: str) 
 def test_partition_config_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TypeAdapter(PartitionConfig).validate_python(options)
+
+
+def test_iid_cuts_as_flwr_datasets_does() -> None:
+    named = divide({"kind": "IidPartitioner"}, 7)
+    assert named.digest() == divide({"kind": "iid"}, 7).digest()

@@ -22,6 +22,9 @@ from widthwise.tasks.dataset import share_
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
 
+Ints = npt.NDArray[np.int64]
+Columns = dict[str, npt.NDArray[Any]]
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -64,27 +67,55 @@ class Partition:
         share_(self.offsets, self.indices)
 
 
-class _Options(BaseModel):
+class Options(BaseModel):
+    """A kind of partition and its options."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def partitioner(self, num_clients: int, seed: int) -> Partitioner:
-        """Return the partitioner for so many clients."""
+        """Return the flwr-datasets partitioner for so many clients."""
         raise NotImplementedError
 
+    def divide(self, columns: Columns, num_clients: int, seed: int) -> list[Ints]:
+        """Return the positions of each client in ``columns`` (``label``, and ``id`` where there is one).
 
-class Iid(_Options):
-    """Equal parts of shuffled samples."""
+        Raises:
+            ConfigError: if the partitioner cannot do it.
+        """
+        import datasets
+
+        built = self.partitioner(num_clients, seed)
+        count = len(columns["label"])
+        table = datasets.Dataset.from_dict({"position": np.arange(count), **columns})
+        # Their retries are warnings and their progress goes to stderr: what counts is the error at the end.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            try:
+                built.dataset = table
+                parts = (built.load_partition(i) for i in range(built.num_partitions))
+                return [np.asarray(part["position"][:], dtype=np.int64) for part in parts]
+            except (ValueError, KeyError, AssertionError, IndexError, TypeError) as error:
+                raise ConfigError(
+                    f"partition is {self.model_dump()}, but flwr-datasets cannot divide {count} "
+                    f"samples so: {error} Use fewer clients, more samples or a milder skew (a larger alpha)."
+                ) from error
+
+
+class Iid(Options):
+    """Equal parts (to one sample) of shuffled samples.
+
+    The same parts as flwr-datasets' ``IidPartitioner``, cut at once: that one takes milliseconds for each
+    client, and ten thousand clients are a use of this kind.
+    """
 
     kind: Literal["iid"] = "iid"
 
-    def partitioner(self, num_clients: int, seed: int) -> Partitioner:
-        """Return flwr-datasets' ``IidPartitioner``."""
-        from flwr_datasets.partitioner import IidPartitioner
-
-        return IidPartitioner(num_partitions=num_clients)
+    def divide(self, columns: Columns, num_clients: int, seed: int) -> list[Ints]:
+        """Return equal runs of positions; they are random because rows are shuffled before."""
+        return np.array_split(np.arange(len(columns["label"])), num_clients)
 
 
-class Dirichlet(_Options):
+class Dirichlet(Options):
     """Label skew: the shares of each class over the clients are drawn from a Dirichlet distribution.
 
     Source: Hsu, Qi, Brown, arXiv 1909.06335, and Yurochkin et al., arXiv 1905.12022. Without the balancing of
@@ -106,7 +137,7 @@ class Dirichlet(_Options):
         )  # fmt: skip
 
 
-class Natural(_Options):
+class Natural(Options):
     """One client for each natural id (writer, role): those with most data, as many as there are clients."""
 
     kind: Literal["natural"] = "natural"
@@ -118,7 +149,7 @@ class Natural(_Options):
         return NaturalIdPartitioner(partition_by="id")
 
 
-class Named(_Options):
+class Named(Options):
     """Any flwr-datasets partitioner by its class name; its options are passed through.
 
     The number of clients and a seed are filled in where the class takes them. ``partition_by`` is ``label``
@@ -155,7 +186,7 @@ class Named(_Options):
             ) from error
 
 
-PRESETS: dict[str, type[_Options]] = {"dirichlet": Dirichlet, "iid": Iid, "natural": Natural}
+PRESETS: dict[str, type[Options]] = {"dirichlet": Dirichlet, "iid": Iid, "natural": Natural}
 
 
 def _tag(value: Any) -> str:
@@ -173,13 +204,13 @@ PartitionConfig = Annotated[
 
 
 def partition(
-    options: _Options,
+    options: Options,
     labels: Tensor,
-    ids: npt.NDArray[np.str_] | None,
+    ids: Ints | None,
     num_clients: int,
     seeds: SeedTree,
 ) -> Partition:
-    """Return who holds which sample.
+    """Return who holds which sample. A partitioner may leave samples to nobody (``PathologicalPartitioner``).
 
     Rows are shuffled before they are handed to the partitioner, so that those which cut the data into runs
     (iid, size, linear, ...) depend on the seed as well.
@@ -187,7 +218,7 @@ def partition(
     Args:
         options: Kind of partition and its options.
         labels: int64 [samples].
-        ids: Natural id of each sample, where the data set has one.
+        ids: Number of the natural id of each sample, where the data set has one.
         num_clients: Number of clients.
         seeds: Root of the random draws; uses ``seeds.at("partition")``.
 
@@ -201,47 +232,18 @@ def partition(
             "Set clients to at most that, or raise limit."
         )
     order = seeds.at("partition", "order").numpy().permutation(len(labels))
-    built = options.partitioner(num_clients, seeds.at("partition").seed())
-    held = _rows_of(built, options, order, labels.numpy(), ids)
-    if len(held) != num_clients:
+    columns: Columns = {"label": labels.numpy()[order]} | ({} if ids is None else {"id": ids[order]})
+    parts = options.divide(columns, num_clients, seeds.at("partition").seed())
+    if len(parts) != num_clients:
         raise ConfigError(
-            f"clients is {num_clients}, but the {options.model_dump()} partition has {len(held)} parts. "
-            f"Set clients to {len(held)} or change the partition's options."
+            f"clients is {num_clients}, but the {options.model_dump()} partition has {len(parts)} parts. "
+            f"Set clients to {len(parts)} or change the partition's options."
         )
-    for client_id, rows in enumerate(held):
-        if not len(rows):
-            raise ConfigError(
-                f"partition {options.model_dump()} leaves client {client_id} without a sample, but each "
-                "client needs at least one. Use fewer clients, more samples or a larger alpha."
-            )
-    offsets = np.cumsum([0, *map(len, held)])
-    return Partition(torch.from_numpy(offsets), torch.from_numpy(np.concatenate(held)))
-
-
-def _rows_of(
-    built: Partitioner,
-    options: _Options,
-    order: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.str_] | None,
-) -> list[npt.NDArray[np.int64]]:
-    """Run a partitioner on the columns it needs and return each client's rows, ascending."""
-    import datasets
-
-    columns: dict[str, npt.NDArray[Any]] = {"row": order, "label": labels[order]}
-    if ids is not None:
-        columns["id"] = ids[order]
-    # Their retries are warnings and their progress goes to stderr: what counts is the error at the end.
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        try:
-            built.dataset = datasets.Dataset.from_dict(columns)
-            return [
-                np.sort(np.asarray(built.load_partition(i).with_format("numpy")["row"][:], dtype=np.int64))
-                for i in range(built.num_partitions)
-            ]
-        except (ValueError, KeyError, AssertionError, IndexError, TypeError) as error:
-            raise ConfigError(
-                f"partition is {options.model_dump()}, but flwr-datasets cannot divide {len(order)} "
-                f"samples so: {error} Use fewer clients, more samples or a milder skew (a larger alpha)."
-            ) from error
+    sizes = np.array([len(part) for part in parts])
+    if not sizes.all():
+        raise ConfigError(
+            f"partition {options.model_dump()} leaves client {int(sizes.argmin())} without a sample, but "
+            "each client needs at least one. Use fewer clients, more samples or a larger alpha."
+        )
+    held = np.concatenate([np.sort(order[part]) for part in parts])
+    return Partition(torch.from_numpy(np.cumsum([0, *sizes])), torch.from_numpy(held))

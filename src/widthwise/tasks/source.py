@@ -15,6 +15,8 @@ from widthwise.tasks.dataset import Dataset, Signature
 
 Ints = npt.NDArray[np.int64]
 
+DEFAULT_TEST_FRACTION = 0.2
+
 
 @dataclass(frozen=True)
 class Request:
@@ -41,11 +43,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Splits:
-    """Training and test samples, and each training sample's natural id (writer, role), if there is one."""
+    """Training and test samples, and the number of each training sample's natural id (writer, role)."""
 
     train: Dataset
     test: Dataset
-    ids: npt.NDArray[np.str_] | None = None
+    ids: Ints | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,18 @@ class Source(ABC):
                 f"partition kind is 'natural', but the samples of {self.name} have no natural id. "
                 "Choose 'dirichlet' or 'iid'."
             )
-        return self.read(request)
+        splits = self.read(request)
+        if not len(splits.test):
+            raise ConfigError(
+                f"test_fraction is {request.test_fraction or DEFAULT_TEST_FRACTION}, but that leaves no test "
+                f"sample of {self.name}. Raise it."
+            )
+        return splits
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.signature.num_classes
 
     @abstractmethod
     def read(self, request: Request) -> Splits:
@@ -117,11 +130,11 @@ def choose(count: int, limit: int | None, rng: np.random.Generator) -> Ints:
     return np.sort(rng.permutation(count)[:limit])
 
 
-def largest(ids: npt.NDArray[np.str_], count: int, source: Source) -> npt.NDArray[np.bool_]:
+def largest(ids: Ints, count: int, source: Source) -> npt.NDArray[np.bool_]:
     """Return which samples belong to the ``count`` ids with most samples (ties: ids in order)."""
-    names, sizes = np.unique(ids, return_counts=True)
-    check_enough_ids(count, len(names), source)
-    return np.isin(ids, names[np.argsort(-sizes, kind="stable")[:count]])
+    sizes = np.bincount(ids)
+    check_enough_ids(count, len(sizes), source)
+    return np.isin(ids, np.argsort(-sizes, kind="stable")[:count])
 
 
 def check_enough_ids(count: int, known: int, source: Source) -> None:
@@ -137,7 +150,7 @@ def check_enough_ids(count: int, known: int, source: Source) -> None:
         )
 
 
-def hold_out(ids: npt.NDArray[np.str_], fraction: float | None, name: str) -> tuple[Ints, Ints]:
+def hold_out(ids: Ints, fraction: float | None, name: str) -> tuple[Ints, Ints]:
     """Return positions of training and test samples, drawn within each id, each in ascending order.
 
     The same share of every id is held out (rounded down, so no id loses all its training samples). The draw
@@ -147,5 +160,5 @@ def hold_out(ids: npt.NDArray[np.str_], fraction: float | None, name: str) -> tu
     held = np.zeros(len(ids), dtype=bool)
     for each in np.unique(ids):
         members = rng.permutation(np.flatnonzero(ids == each))
-        held[members[: int(len(members) * (0.2 if fraction is None else fraction))]] = True
+        held[members[: int(len(members) * (fraction or DEFAULT_TEST_FRACTION))]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from widthwise.tasks.dataset import ArraySet, Signature
-from widthwise.tasks.source import Request, Source, Splits, choose
+from widthwise.tasks.source import DEFAULT_TEST_FRACTION, Request, Source, Splits, choose
 
 
 class Digits(Source):
@@ -21,7 +21,7 @@ class Digits(Source):
         pixels, labels = load_digits(return_X_y=True)
         # 0..16 to 0..255 in whole numbers, so that they are held as bytes like any other image.
         images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, *self.signature.shape)
-        fraction = 0.2 if request.test_fraction is None else request.test_fraction
+        fraction = request.test_fraction or DEFAULT_TEST_FRACTION
         rows, test_rows = train_test_split(
             np.arange(len(labels)), test_size=fraction, stratify=labels, random_state=0
         )
