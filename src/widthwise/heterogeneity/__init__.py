@@ -5,6 +5,7 @@ from __future__ import annotations
 from widthwise.core.registry import Registry
 from widthwise.heterogeneity.common_core import CommonCore
 from widthwise.heterogeneity.estimator import Estimator
+from widthwise.heterogeneity.label_divergence import label_divergence
 from widthwise.heterogeneity.restricted import Restricted
 
 ESTIMATORS = Registry[type[Estimator]]("estimator")
@@ -21,4 +22,4 @@ ESTIMATORS.add(
     source="arXiv 2608.07157, section 3.2",
 )
 
-__all__ = ["ESTIMATORS", "Estimator"]
+__all__ = ["ESTIMATORS", "Estimator", "label_divergence"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
@@ -33,9 +33,21 @@ class ModuleCache:
         """Return the module of ``spec``."""
         key = spec.key()
         if key not in self._modules:
-            module = self._space.module(spec).to(self._device)
-            self._modules[key] = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            module = _channels_last(self._space.module(spec))
+            self._modules[key] = module.to(self._device)
         return self._modules[key]
+
+
+def _channels_last(module: nn.Module) -> nn.Module:
+    """Return the module with convolution weights in channels-last order, which activations then follow."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if isinstance(module, fx.GraphModule):
+        # ``x.view(n, -1)`` fails on such activations; reshape gives the same values, by copying.
+        for node in module.graph.nodes:
+            if node.target is torch.ops.aten.view.default:
+                node.target = torch.ops.aten.reshape.default
+        module.recompile()
+    return module
 
 
 @torch.no_grad()
