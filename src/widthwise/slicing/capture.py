@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
 from widthwise.core.errors import TraceError
-from widthwise.slicing.graph import BATCH, is_users, read
+from widthwise.slicing.graph import BATCH, is_users, read, schema_of
 from widthwise.slicing.ir import Mode, Program, Shape, Step, Tensor
 from widthwise.slicing.standins import StandIns
 
@@ -115,8 +115,8 @@ def _explained(error: Exception, model: nn.Module) -> TraceError:
         )
     if "Constraints violated" in text or "marked batch as dynamic" in text or "specialized" in text:
         return TraceError(
-            f"the forward of {name} fixes the batch size, but batches of clients differ in size. "
-            "Take the batch size from the input's shape instead of a number."
+            f"the forward of {name} depends on the batch size, but batches of clients differ in size. "
+            "Take sizes from the input's shape instead of numbers, and do not branch on them."
         )
     return TraceError(
         f"the forward of {name} is not traceable at {where} ({text.splitlines()[0]}), but its operations "
@@ -137,7 +137,13 @@ def _merge(training: Program, evaluation: Program) -> Program:
     for one, other in zip_longest(training.steps, evaluation.steps):
         if one is None or other is None or one.op != other.op or one.shape != other.shape:
             raise _differs(one or other)
-        args, kwargs = _choose((one.args, one.kwargs), (other.args, other.kwargs), one)
+        pair = (one.args, one.kwargs), (other.args, other.kwargs)
+        if len(one.args) != len(other.args) or one.kwargs.keys() != other.kwargs.keys():
+            pair = (
+                _written_out(one),
+                _written_out(other),
+            )  # a rate that is 0 in evaluation is not written there
+        args, kwargs = _choose(*pair, one)
         steps.append(replace(one, args=args, kwargs=kwargs))
     same = all(
         torch.equal(one, other)
@@ -146,6 +152,15 @@ def _merge(training: Program, evaluation: Program) -> Program:
     if training.output != evaluation.output or not same:
         raise _differs(steps[-1])
     return replace(training, steps=tuple(steps))
+
+
+def _written_out(step: Step) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a step's arguments with the defaults of its schema."""
+    schema = schema_of(step.op)
+    open_ = [argument for argument in schema.arguments[len(step.args) :] if argument.name not in step.kwargs]
+    positional = tuple(argument.default_value for argument in open_ if not argument.kwarg_only)
+    named = {argument.name: argument.default_value for argument in open_ if argument.kwarg_only}
+    return step.args + positional, {**named, **step.kwargs}
 
 
 def _choose(one: Any, other: Any, step: Step) -> Any:
@@ -161,9 +176,8 @@ def _choose(one: Any, other: Any, step: Step) -> Any:
 
 
 def _differs(step: Step) -> TraceError:
-    place = f" (module {step.module!r})" if step.module else ""
     return TraceError(
-        f"{step.op} at {step.line or 'an unknown line'}{place} differs between training and evaluation, but "
+        f"{step.place} differs between training and evaluation, but "
         "a slice has one list of operations for both. Replace the branch on self.training by a module that "
         "knows both modes, such as Dropout or BatchNorm."
     )

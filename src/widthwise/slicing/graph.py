@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from widthwise.slicing.ir import InputDevice, Program, Ref, Shape, Step
+from widthwise.slicing.ir import InputDevice, ModelDtype, Program, Ref, Shape, Step
 from widthwise.slicing.standins import real_name
 
 BATCH = 1_000_003
@@ -28,6 +28,12 @@ _INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 def is_users(file: str) -> bool:
     """Whether a source file is the user's: neither torch's nor ours."""
     return not file.startswith(_INSIDE)
+
+
+def schema_of(op: str) -> Any:
+    """Return the schema of an operation by its name ("aten.relu.default")."""
+    namespace, name, overload = op.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
 
 
 def read(exported: ExportedProgram, model: nn.Module) -> Program:
@@ -51,11 +57,13 @@ def read(exported: ExportedProgram, model: nn.Module) -> Program:
         else:
             names[argument] = f"input_{len(inputs)}"
             inputs.append(names[argument])
+    floats = (value.dtype for value in model.parameters() if value.is_floating_point())
+    dtype = next(floats, torch.get_default_dtype())
     steps: list[Step] = []
     for node in exported.graph.nodes:
         if node.op == "call_function" and not _is_bookkeeping(node):
             names[node.name] = f"v{len(steps)}"
-            steps.append(_step(node, names))
+            steps.append(_step(node, names, dtype))
     (results,) = next(node for node in exported.graph.nodes if node.op == "output").args
     spec = exported.call_spec.out_spec
     assert spec is not None
@@ -79,13 +87,17 @@ def _is_bookkeeping(node: fx.Node) -> bool:
     return False
 
 
-def _step(node: fx.Node, names: dict[str, str]) -> Step:
+def _step(node: fx.Node, names: dict[str, str], dtype: torch.dtype) -> Step:
     stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    kwargs = {key: _argument(value, names) for key, value in node.kwargs.items()}
+    makes = not any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes)
+    if makes and kwargs.get("dtype") == dtype:
+        kwargs["dtype"] = ModelDtype()
     return Step(
         name=names[node.name],
         op=_op_name(node.target),
         args=tuple(_argument(value, names) for value in node.args),
-        kwargs={key: _argument(value, names) for key, value in node.kwargs.items()},
+        kwargs=kwargs,
         shape=_shape(node.meta.get("val")),
         module=_module_path(stack[-1]) if stack else "",
         line=_source_line(node.meta.get("stack_trace") or ""),

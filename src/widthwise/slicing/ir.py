@@ -37,6 +37,11 @@ class InputDevice:
 
 
 @dataclass(frozen=True)
+class ModelDtype:
+    """The dtype of the first floating-point parameter, so that states which a forward makes follow a cast."""
+
+
+@dataclass(frozen=True)
 class Size:
     """The size of an axis."""
 
@@ -89,6 +94,12 @@ class Step:
     module: str = ""
     line: str = ""
     leaves: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The operation and where it comes from, for messages."""
+        at, inside = self.line and f"at {self.line}", self.module and f"in module {self.module!r}"
+        return " ".join(filter(None, (self.op, at, inside)))
 
 
 @dataclass(frozen=True)

@@ -127,20 +127,19 @@ def _follow(step: Step, algebra: Algebra, labels: dict[str, Result]) -> Call | N
         if isinstance(found, list):
             labels[step.name] = found[index]
             return None
-    if step.shape is None:
-        if step.op.startswith("operator.") or step.op.startswith("aten.sym_"):
-            return None
-        raise _unknown(step, labels)
-    kind = step.op.split(".")[1]
+    takes_tensors = any(name in labels for name in references([step.args, step.kwargs]))
+    if step.shape is None and (step.op.startswith("aten.sym_") or not takes_tensors):
+        return None  # arithmetic on the batch size
+    namespace, kind, *_ = step.op.split(".")
     rule = RULES.get(kind) or RULES.get(kind.removesuffix("_"))
-    if rule is None or not step.op.startswith("aten."):
+    if rule is None or step.shape is None or namespace != "aten":
         raise _unknown(step, labels)
     call = Call(step, algebra, labels)
     try:
         result = rule(call)
     except Mismatch as error:
         raise TraceError(
-            f"{_at(step)} regroups channels ({error}), but channels can only be cut where they line up. "
+            f"{step.place} regroups channels ({error}), but channels can only be cut where they line up. "
             "Name the module that makes these channels in freeze, so that they stay whole."
         ) from error
     _check_shapes(step, result)
@@ -154,7 +153,7 @@ def _check_shapes(step: Step, result: Result) -> None:
     traced = step.shape if isinstance(step.shape, list) else [step.shape]
     if shapes != traced:
         raise TraceError(
-            f"{_at(step)} has shape {traced}, but its rule expects {shapes}. Use another operation there."
+            f"{step.place} has shape {traced}, but its rule expects {shapes}. Use another operation there."
         )
 
 
@@ -165,14 +164,9 @@ def _unknown(step: Step, labels: Mapping[str, Result]) -> TraceError:
         if isinstance(found := labels.get(name), tuple)
     ]
     return TraceError(
-        f"{_at(step)} takes {' and '.join(shapes) or 'no tensor'}, but no rule says where its channels go. "
+        f"{step.place} takes {' and '.join(shapes) or 'no tensor'}, but no rule says where its channels go. "
         "Write it with operations that have one (see widthwise.slicing.rules) or add a rule."
     )
-
-
-def _at(step: Step) -> str:
-    module = f" (module {step.module!r})" if step.module else ""
-    return f"{step.op} at {step.line or 'an unknown line'}{module}"
 
 
 def _each(result: Result) -> list[Labels]:
@@ -268,7 +262,7 @@ class _Settler:
             values = [self._settled(item, one, step) for item, one in zip(given, edit, strict=True)]
             if values.count(-1) > 1:
                 raise TraceError(
-                    f"{_at(step)} joins the batch with channels twice, but only one such size can be found. "
+                    f"{step.place} joins the batch with channels twice, but only one such size can be found. "
                     "Name the module that makes these channels in freeze."
                 )
             return values

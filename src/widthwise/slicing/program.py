@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from widthwise.slicing.ir import GroupCount, InputDevice, Mode, Program, Ref, Shape, Size, Tensor, transform
+from widthwise.slicing.ir import (
+    GroupCount,
+    InputDevice,
+    Mode,
+    ModelDtype,
+    Program,
+    Ref,
+    Shape,
+    Size,
+    Tensor,
+    transform,
+)
 
 
 def build(
     program: Program,
-    tensors: Iterable[Tensor],
+    tensors: Sequence[Tensor],
     aliases: Mapping[str, str],
     shapes: Mapping[str, Shape],
     counts: Mapping[str, int],
@@ -39,7 +50,7 @@ def build(
         _register(root, name, getattr(module, leaf), persistent=True)
     for name, value in program.constants.items():
         _register(root, name, value.clone(), persistent=False)
-    module = fx.GraphModule(root, _graph(program, counts), class_name="SubModel")
+    module = fx.GraphModule(root, _graph(program, counts, _first_float(tensors)), class_name="SubModel")
     # The graph module copied what the forward uses; this brings back the model's order and the unused rest.
     module._modules, module._parameters, module._buffers = root._modules, root._parameters, root._buffers
     module._non_persistent_buffers_set = root._non_persistent_buffers_set
@@ -78,7 +89,11 @@ def _register(root: nn.Module, name: str, value: torch.Tensor, *, persistent: bo
         module.register_buffer(leaf, value, persistent=persistent)
 
 
-def _graph(program: Program, counts: Mapping[str, int]) -> fx.Graph:
+def _first_float(tensors: Sequence[Tensor]) -> str:
+    return next((t.name for t in tensors if t.parameter and t.dtype.is_floating_point), "")
+
+
+def _graph(program: Program, counts: Mapping[str, int], typical: str) -> fx.Graph:
     graph = fx.Graph()
     values = {name: graph.placeholder(name) for name in program.inputs}
     training: list[fx.Node] = []
@@ -102,6 +117,8 @@ def _graph(program: Program, counts: Mapping[str, int]) -> fx.Graph:
                 return graph.call_function(choose, (flag(), on, off))
             case InputDevice():
                 return graph.call_function(getattr, (values[program.inputs[0]], "device"))
+            case ModelDtype():
+                return graph.call_function(getattr, (bind(Ref(typical)), "dtype"))
             case _:
                 return leaf
 

@@ -214,7 +214,7 @@ class WidthSpace:
         """Return a fresh dense sub-model; ``load_`` fills its parameters and buffers with values."""
         counts = self.counts(spec)
         shapes = {name: _shape(layout, counts) for name, layout in self._layouts.items()}
-        tensors = (layout.tensor for layout in self._layouts.values())
+        tensors = [layout.tensor for layout in self._layouts.values()]
         return build(self._program, tensors, self._aliases, shapes, counts)
 
     def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from widthwise.slicing.axes import Algebra, Axis, fixed_axis
+from widthwise.slicing.graph import schema_of
 from widthwise.slicing.ir import Ref, Shape, Step
 
 Labels = tuple[Axis, ...]  # one label per axis of a tensor
@@ -123,9 +122,3 @@ class Call:
         if isinstance(argument, (list, tuple)):
             return [self._seen(item) for item in argument]
         return argument
-
-
-def schema_of(op: str) -> Any:
-    """Return the schema of an operation by its name ("aten.relu.default")."""
-    namespace, name, overload = op.split(".")
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema

@@ -46,5 +46,25 @@ def recurrent(call: Call) -> Result:
     return [(*sequence, output), *states]
 
 
+@rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def cell(call: Call) -> Result:
+    """One time step of one layer."""
+    x = call["input"]
+    states: list[Labels] = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    hidden = states[0][-1]
+    rows = (*fixed_axis(_GATES[call.schema.name.removeprefix("aten::").removesuffix("_cell")]), *hidden)
+    for name, features in (("w_ih", x[-1]), ("w_hh", hidden)):
+        call.unify(rows, call[name][0])
+        call.unify(features, call[name][1])
+        call.macs.append((*_positions(x[:-1]), *rows, *features))
+    for name in ("b_ih", "b_hh"):
+        if call[name] is not None:
+            call.unify(rows, call[name][0])
+    for state in states:
+        call.unify(hidden, state[-1])
+    result = (*x[:-1], hidden)
+    return [result] * len(states) if isinstance(call.step.shape, list) else result
+
+
 def _positions(axes: tuple[Axis, ...]) -> Axis:
     return tuple(atom for axis in axes for atom in resolve(axis))

@@ -147,6 +147,16 @@ def split(call: Call) -> Result:
     return [(*x[:dim], piece, *x[dim + 1 :]) for piece in pieces]
 
 
+@rule("glu")
+def gated(call: Call) -> Labels:
+    """The first half of an axis times the sigmoid of the second: both halves are cut alike."""
+    x = list(call["self"])
+    dim = call.dim("dim", len(x))
+    x[dim], gate = call.algebra.divide(x[dim], [call.shape[dim]] * 2)
+    call.unify(x[dim], gate)
+    return tuple(x)
+
+
 @rule("unbind")
 def unbind(call: Call) -> Result:
     """Take every position of an axis on its own; the axis stays whole."""
@@ -189,7 +199,20 @@ def _dims(call: Call, rank: int) -> list[int]:
     return sorted({dim % rank for dim in named}) if named else list(range(rank))
 
 
-@rule("mean", "sum", "amax", "amin", "max", "min", "var", "std", "logsumexp", "prod", "norm")
+@rule(
+    "mean",
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "var",
+    "std",
+    "logsumexp",
+    "prod",
+    "norm",
+    "linalg_vector_norm",
+)
 def reduce(call: Call) -> Result:
     """Reduce axes away: over the kept channels, where such an axis is cut."""
     if "other" in call:
