@@ -14,6 +14,7 @@ from rich.table import Table
 from widthwise.allocation import POLICIES, Population
 from widthwise.audit import CoverageReport
 from widthwise.audit import coverage as cover
+from widthwise.cli_data import data
 from widthwise.cli_errors import say
 from widthwise.cli_show import show
 from widthwise.core.errors import ConfigError
@@ -35,8 +36,8 @@ TASK_OF = {"cnn": "cifar10", "lstm": "shakespeare"}
 
 
 def register(app: typer.Typer) -> None:
-    """Add this file's commands to the command line."""
-    for command in (coverage, cost, methods, schema):
+    """Add the commands that look and do not train."""
+    for command in (coverage, cost, data, methods, schema):
         app.command()(command)
 
 

@@ -28,3 +28,4 @@ def show(table: RenderableType, data: Any, as_json: bool) -> None:
         print(json.dumps(data, indent=2, allow_nan=False))
     else:
         stdout().print(table)
+    sys.stdout.flush()  # before anything that follows on stderr
