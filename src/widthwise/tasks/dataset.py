@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from widthwise.core.errors import DataError
 
 Kind = Literal["image", "text", "features"]
 
@@ -85,6 +88,9 @@ class ArraySet(Dataset):
         mean: Per channel or column, in the unit of ``values``; a batch is (values - mean) / std.
         std: Per channel or column.
         augment: Crop and flip at random when a batch is given a generator.
+
+    Raises:
+        DataError: if a value is NaN or infinite; it names the first such column and how many rows it spoils.
     """
 
     values: Tensor
@@ -92,6 +98,15 @@ class ArraySet(Dataset):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: bool = False
+
+    def __post_init__(self) -> None:
+        bad = ~self.values.isfinite().flatten(1)
+        if bad.any():
+            column = int(bad.any(0).nonzero()[0])
+            raise DataError(
+                f"column {column} of {self.name!r} is not finite in {int(bad[:, column].sum())} of "
+                f"{len(bad)} rows, but features must be finite numbers. Fill or drop those values."
+            )
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -105,9 +120,13 @@ class ArraySet(Dataset):
         values = self.values[indices]
         if self.augment and generator is not None:
             values = crop_and_flip(values, generator)
-        shape = (1, -1, *(1,) * (values.dim() - 2))
-        mean, std = (torch.tensor(each).view(shape) for each in (self.mean, self.std))
+        mean, std = self._moments
         return values.float().sub_(mean).div_(std), self.targets[indices]
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        shape = (1, -1, *(1,) * (self.values.dim() - 2))
+        return torch.tensor(self.mean).view(shape), torch.tensor(self.std).view(shape)
 
     def share_(self) -> None:
         """Move the tensors to shared memory, in place."""

@@ -140,10 +140,16 @@ def _read_file(path: Path) -> pa.Table:
     try:
         return pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"'{path}' is {path.stat().st_size} bytes long, but it cannot be read as Parquet "
-            f"({str(error).strip().rstrip('.')}). Fetch the file again."
-        ) from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> DataError:
+    """Return the error for a file that is truncated or not Parquet at all."""
+    reason = str(error).strip().rstrip(".")
+    return DataError(
+        f"'{path}' is {path.stat().st_size} bytes long, but it cannot be read as Parquet ({reason}). "
+        "Fetch the file again."
+    )
 
 
 def _read_hub(name: str, hub: str, split: str) -> pa.Table:
