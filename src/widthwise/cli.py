@@ -121,7 +121,7 @@ def _train(federation: Federation, out: Path, resume: bool) -> RunResult:
 
 
 def _results(results: Sequence[RunResult]) -> Table:
-    table = Table("run", "seed", "best", "final", "mean width", "MB", "TMACs", "time", title="Results")
+    table = Table("run", "seed", "best", "final", "mean width", "MB", "GMACs", "time", title="Results")
     for result in results:
         row: dict[str, Any] = result.result or {}
         table.add_row(
@@ -131,7 +131,7 @@ def _results(results: Sequence[RunResult]) -> Table:
             f"{row['final_accuracy']:.1%}",
             f"{row['mean_width']:.2f}",
             f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.1f}",
-            f"{row['macs'] / 1e12:.2f}",
+            f"{row['macs'] / 1e9:,.0f}",
             f"{row['seconds']:.0f} s",
         )
     return table

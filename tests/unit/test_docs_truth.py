@@ -1,0 +1,117 @@
+"""The pages of the documentation against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import widthwise as ww
+from widthwise.cli import app
+from widthwise.engine import EngineConfig
+from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
+from widthwise.methods import METHODS, PARTS
+from widthwise.studies import Study, load_config, plan
+from widthwise.studies.config import FREE_KEYS
+from widthwise.tasks import CapacityConfig, TaskConfig
+from widthwise.training import TrainingConfig
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig])
+def test_configuration_page_lists_every_key(section: type) -> None:
+    listed = set(re.findall(r"^\| `(\w+)`", page("docs/configuration.md"), re.M))
+    assert set(section.model_fields) <= listed
+
+
+def test_configuration_page_lists_every_option_of_every_part_with_its_part() -> None:
+    listed = dict(
+        re.findall(r"^\| `(\w+)` \| (?:policy |objective )?([\w-]+) \|", page("docs/configuration.md"), re.M)
+    )
+    for registry in PARTS.values():
+        for entry in registry:
+            for option in entry.value.model_fields:
+                assert listed.get(option) in (entry.name, "estimators"), option
+
+
+def test_configuration_page_marks_the_keys_that_change_no_result() -> None:
+    marked = set(re.findall(r"^\| `(\w+)` \* ", page("docs/configuration.md"), re.M))
+    assert marked == FREE_KEYS["engine"]
+
+
+@pytest.mark.parametrize("keys", [ROUND_COLUMNS, CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS])
+def test_run_folder_page_names_every_field(keys: tuple[str, ...]) -> None:
+    assert set(keys) <= set(re.findall(r"`(\w+)`", page("docs/run-folder.md")))
+
+
+def test_methods_page_states_the_parts_of_every_method() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\w-]+) \| ([\w-]+) \|", page("docs/methods.md"), re.M)
+    assert rows == [(e.name, e.value.policy, e.value.objective) for e in METHODS]
+
+
+def test_readme_shows_the_example_that_it_runs() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page("README.md"), re.S)
+    assert yaml.safe_load(shown) == yaml.safe_load(page("examples/digits-hasfl.yaml"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/audit.md"])
+def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
+    known = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+    shown = re.findall(r"^\$ widthwise (\w+)(.*)$", page(name), re.M)
+    assert shown
+    for command, rest in shown:
+        assert command in known
+        for file in re.findall(r"examples/[\w.-]+", rest):
+            load_config(ROOT / file)
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))]
+)
+def test_links_on_the_pages_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page(name)):
+        assert ((ROOT / name).parent / target).exists(), target
+
+
+def test_quickstart_study_is_valid(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page("docs/quickstart.md"), re.S)
+    planned = plan(Study(**yaml.safe_load(shown)), tmp_path)
+    assert len(planned) == 4 * 3 * 2
+
+
+def test_methods_page_combinations_are_valid() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page("docs/methods.md"), re.S)
+    base = yaml.safe_load(page("examples/digits-hasfl.yaml")) | {"training": {"momentum": 0.0}}
+    for line in shown.splitlines():
+        ww.RunConfig(**{**base, **yaml.safe_load(line)})
+
+
+def test_readme_python_example_runs() -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", page("README.md"), re.S)
+    done = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch.Size([2, 4]) [(16, 8), (16,), (4, 16), (4,)]")
+
+
+def test_make_targets_on_the_readme_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", page("Makefile"), re.M))
+    assert {"demo", "test", "lint", "bench", "clean"} <= targets
+    assert set(re.findall(r"^\$ make (\w+)", page("README.md"), re.M)) <= targets
+
+
+def test_citation_is_yaml_and_names_the_version() -> None:
+    assert yaml.safe_load(page("CITATION.cff"))["version"] == ww.__version__
