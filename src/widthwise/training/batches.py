@@ -13,7 +13,8 @@ def epoch_batches(indices: Tensor, batch_size: int, generator: torch.Generator) 
 
     The last batch holds what is left over, except that a single left-over sample joins the batch before
     it: statistics over a batch of one value do not exist, and one rule for all models keeps the number of
-    steps independent of the kind of normalisation. A client with a single sample trains on a batch of one.
+    steps independent of the kind of normalisation. A client with a single sample trains on a batch of one,
+    where a batch norm over one value per channel passes on its bias and no gradient.
 
     Args:
         indices: [n] positions of the client's samples, n >= 1.

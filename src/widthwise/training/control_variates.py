@@ -13,7 +13,6 @@ from widthwise.core.params import Params, clone
 from widthwise.core.protocols import Space
 from widthwise.core.records import ClientReport
 from widthwise.training.config import TrainingConfig
-from widthwise.training.modules import device_of
 from widthwise.training.objective import Local, LocalSetting, Objective, gradients
 
 CLIENT, SERVER = "client_control", "server_control"
@@ -94,8 +93,7 @@ class ControlVariatesLocal(Local):
     def __init__(self, setting: LocalSetting) -> None:
         super().__init__(setting)
         own, server = setting.task.state[CLIENT], setting.task.state[SERVER]
-        device = device_of(setting.module)
-        self._correction = {name: (server[name] - own[name]).to(device) for name in server}
+        self._correction = {name: server[name] - own[name] for name in server}
 
     def correct_gradients(self) -> None:
         """Add the server's control minus the client's."""

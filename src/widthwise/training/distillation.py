@@ -11,6 +11,8 @@ from torch.func import functional_call
 from torch.nn.functional import kl_div, log_softmax
 
 from widthwise.core.params import clone
+from widthwise.core.protocols import Space
+from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
 from widthwise.training.modules import load_
 from widthwise.training.objective import Local, LocalSetting, Objective
@@ -55,6 +57,23 @@ class Distillation(Objective):
     def context_width(self, width: float, capacity: float) -> float:
         """Return the teacher's width: the capacity for a student of the round, else what is trained."""
         return max(width, capacity) if self.draw == "round" else width
+
+    def training_macs(self, space: Space, spec: SliceSpec, context_spec: SliceSpec) -> float:
+        """Return the multiply-accumulates of one local step, per sample, the teacher's pass included.
+
+        For students of a step, the mean over the widths that are drawn.
+        """
+        step = super().training_macs(space, spec, context_spec)
+        if self.draw == "step":
+            drawn = (space.nested(width) for width in self.drawable(spec.width))
+            students = [3 * space.macs(s) if s.key() != spec.key() else 0 for s in drawn]
+            return step + sum(students) / len(students)
+        return step if spec.key() == context_spec.key() else step + space.macs(context_spec)
+
+    def drawable(self, width: float) -> list[float]:
+        """Return the student widths within ``width``; the width itself where there is none."""
+        # 1e-9: a width with float noise is the same width.
+        return [w for w in self.student_widths if w <= width + 1e-9] or [width]
 
     def local(self, setting: LocalSetting) -> Local:
         """Return the working object of one client in one round."""
@@ -103,9 +122,7 @@ class StepStudents(Local):
     def __init__(self, setting: LocalSetting, objective: Distillation) -> None:
         super().__init__(setting)
         self._objective = objective
-        width = setting.task.spec.width
-        # 1e-9: a width with float noise is the same width.
-        self._choices = [w for w in objective.student_widths if w <= width + 1e-9] or [width]
+        self._choices = objective.drawable(setting.task.spec.width)
         self._rng = SeedTree(setting.task.seed).at("student").numpy()
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 
 from widthwise.core.protocols import Criterion, Samples
 from widthwise.training.loop import autocast
-from widthwise.training.modules import device_of
 
 
 class Evaluation(NamedTuple):
@@ -37,13 +36,13 @@ def evaluate(
         precision: "fp32" or "bf16" (forward pass under autocast).
         criterion: Mean loss of a batch.
     """
-    was_training, device = module.training, device_of(module)
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    was_training = module.training
+    correct = torch.zeros((), dtype=torch.int64)
+    total = torch.zeros((), dtype=torch.float64)
     module.eval()
     for batch in torch.split(torch.arange(len(dataset)), batch_size):
-        inputs, targets = (part.to(device) for part in dataset.batch(batch))
-        with autocast(precision, device):
+        inputs, targets = dataset.batch(batch)
+        with autocast(precision):
             outputs = module(inputs)
             loss = criterion(outputs, targets)
         correct += (outputs.argmax(dim=1) == targets).sum()

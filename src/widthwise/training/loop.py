@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -10,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, first_non_finite
+from widthwise.core.params import first_non_finite
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.seeds import SeedTree
 from widthwise.training.batches import epoch_batches
-from widthwise.training.modules import device_of, load_
+from widthwise.training.modules import load_
 from widthwise.training.objective import Local, LocalSetting, Objective
 
 
@@ -53,7 +54,7 @@ def train(
         criterion: Mean loss of a batch.
 
     Returns:
-        The report; its tensors are detached, contiguous, on the CPU, and shared with nothing.
+        The report; its tensors are detached, contiguous and shared with nothing.
 
     Raises:
         DivergenceError: if a loss or the update is not finite; it names client, round and step.
@@ -61,16 +62,14 @@ def train(
     module = module_for(task.spec).train()
     inner = space.take_within(task.params, task.context_spec, task.spec)
     load_(module, inner, space.take_within(task.buffers, task.context_spec, task.spec))
-    device = device_of(module)
-    received = {name: value.to(device) for name, value in inner.items()}
+    received = {name: value.detach() for name, value in inner.items()}
     local = objective.local(LocalSetting(task, space, module_for, module, received, criterion))
 
-    with _seeded(SeedTree(task.seed).at("dropout").seed(), device):
-        num_steps, loss = _epochs(task, local, dataset, indices, device)
+    with _seeded(SeedTree(task.seed).at("dropout").seed()):
+        num_steps, loss = _epochs(task, local, dataset, indices)
 
     delta = {
-        name: torch.sub(p.detach(), received[name]).cpu().contiguous()
-        for name, p in module.named_parameters()
+        name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
     }
     report = ClientReport(
         client_id=task.client_id,
@@ -83,75 +82,57 @@ def train(
         state=local.finish(delta, num_steps),
     )
     for what, params in {"update": delta, **report.state}.items():
-        _refuse_non_finite(task, what, params)
+        if name := first_non_finite(params):
+            raise _diverged(task, "train", f"the {what} of {name} is not finite")
     return report
 
 
-def _epochs(
-    task: ClientTask, local: Local, dataset: Samples, indices: Tensor, device: torch.device
-) -> tuple[int, float]:
+def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -> tuple[int, float]:
     """Run all local epochs; return the number of steps and the mean loss over all samples seen."""
     config, seeds = task.config, SeedTree(task.seed)
     parameters = [p for _, p in local.setting.trainable()]
     optimizer = torch.optim.SGD(
         parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
     )
-    num_steps, total, seen = 0, 0.0, 0
+    num_steps, total = 0, 0.0
     for epoch in range(config.local_epochs):
-        losses: list[Tensor] = []
-        sizes: list[int] = []
         augment = seeds.at("augment", epoch).torch()
         for batch in epoch_batches(indices, config.batch_size, seeds.at("shuffle", epoch).torch()):
-            inputs, targets = (part.to(device) for part in dataset.batch(batch, augment))
+            inputs, targets = dataset.batch(batch, augment)
             optimizer.zero_grad()
-            with autocast(config.precision, device):
+            with autocast(config.precision):
                 loss = local.loss(inputs, targets)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise _diverged(task, f"train step {num_steps}", f"the training loss is {value}")
             loss.backward()  # type: ignore[no-untyped-call]
             local.correct_gradients()
             if config.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm, foreach=True)
+                torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
             optimizer.step()
-            losses.append(loss.detach())
-            sizes.append(len(batch))
-        # Looked at once per epoch: reading a loss at every step would make an accelerator wait.
-        values = torch.stack(losses).double().cpu()
-        if not bool(values.isfinite().all()):
-            step = int((~values.isfinite()).nonzero()[0])
-            raise DivergenceError(
-                f"the training loss is {float(values[step])}. Lower training.lr, or check the client's data.",
-                client=task.client_id,
-                round_index=task.round_index,
-                stage=f"train step {num_steps + step}",
-            )
-        total += float(values @ torch.tensor(sizes, dtype=torch.float64))
-        num_steps, seen = num_steps + len(sizes), seen + sum(sizes)
-    return num_steps, total / seen
+            num_steps, total = num_steps + 1, total + value * len(batch)
+    return num_steps, total / (config.local_epochs * len(indices))
 
 
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+def autocast(precision: str) -> AbstractContextManager[object]:
     """Return the context of a forward pass: bfloat16 where ``precision`` is "bf16", else as it is."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators inside the context; their former state comes back afterwards."""
-    cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generator inside the context; its former state comes back afterwards."""
+    with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed: on a machine without CUDA it keeps each call in a list that only grows.
         torch.default_generator.manual_seed(seed)
-        if cuda:
-            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
         yield
 
 
-def _refuse_non_finite(task: ClientTask, what: str, params: Params) -> None:
-    """Raise if a reported tensor is not finite."""
-    name = first_non_finite(params)
-    if name is not None:
-        raise DivergenceError(
-            f"the {what} of {name} is not finite. Lower training.lr, or check the client's data.",
-            client=task.client_id,
-            round_index=task.round_index,
-            stage="train",
-        )
+def _diverged(task: ClientTask, stage: str, what: str) -> DivergenceError:
+    """Return the error of a client whose training left the finite numbers."""
+    return DivergenceError(
+        f"{what}. Lower training.lr, or check the client's data.",
+        client=task.client_id,
+        round_index=task.round_index,
+        stage=stage,
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
-from itertools import chain
 
 import torch
 from torch import Tensor, fx, nn
@@ -11,9 +11,14 @@ from torch import Tensor, fx, nn
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 
+MAX_MODULES = 16
+
 
 class ModuleCache:
-    """Builds the module of a spec once and hands out the same one from then on.
+    """Builds the module of a spec and hands out the same one from then on.
+
+    Adaptive widths are continuous, so a long run meets many specs: beyond ``MAX_MODULES`` the module that
+    was not asked for longest is dropped, and built anew (a few milliseconds) if it is wanted again.
 
     A module carries nothing from one client to the next: whoever takes it overwrites its parameters and
     buffers with ``load_``. Convolution weights are kept in channels-last order, in which convolutions on
@@ -21,20 +26,20 @@ class ModuleCache:
 
     Args:
         space: The width space.
-        device: Where the modules live.
     """
 
-    def __init__(self, space: Space, device: torch.device | str = "cpu") -> None:
+    def __init__(self, space: Space) -> None:
         self._space = space
-        self._device = torch.device(device)
-        self._modules: dict[object, nn.Module] = {}
+        self._modules: OrderedDict[object, nn.Module] = OrderedDict()
 
     def __call__(self, spec: SliceSpec) -> nn.Module:
         """Return the module of ``spec``."""
         key = spec.key()
         if key not in self._modules:
-            module = _channels_last(self._space.module(spec))
-            self._modules[key] = module.to(self._device)
+            self._modules[key] = _channels_last(self._space.module(spec))
+            if len(self._modules) > MAX_MODULES:
+                self._modules.popitem(last=False)
+        self._modules.move_to_end(key)
         return self._modules[key]
 
 
@@ -59,9 +64,3 @@ def load_(module: nn.Module, params: Mapping[str, Tensor], buffers: Mapping[str,
     for name, buffer in module.named_buffers():
         if name in buffers:
             buffer.copy_(buffers[name])
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Return the device of the module's first parameter or buffer (CPU if it has none)."""
-    first = next(chain(module.parameters(), module.buffers()), None)
-    return torch.device("cpu") if first is None else first.device

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from widthwise.core.params import Params
 from widthwise.core.protocols import Criterion, ModuleFor, Space
-from widthwise.core.records import ClientReport, ClientTask
+from widthwise.core.records import ClientReport, ClientTask, SliceSpec
 from widthwise.training.config import TrainingConfig
 
 
@@ -25,7 +25,7 @@ class LocalSetting:
         space: The width space.
         module_for: The worker's modules.
         module: The module of ``task.spec`` in training mode, already loaded with what the client received.
-        received: The received parameters in the shapes of ``task.spec``, on the module's device.
+        received: The received parameters in the shapes of ``task.spec``.
         criterion: The loss of outputs against targets.
     """
 
@@ -90,6 +90,13 @@ class Objective(BaseModel):
     def context_width(self, width: float, capacity: float) -> float:
         """Return the width that the client must receive to train ``width`` (at least ``width``)."""
         return width
+
+    def training_macs(self, space: Space, spec: SliceSpec, context_spec: SliceSpec) -> float:
+        """Return the multiply-accumulates of one local step, per sample.
+
+        A backward pass costs two forward passes: one for the inputs' gradients, one for the parameters'.
+        """
+        return 3 * space.macs(spec)
 
     def local(self, setting: LocalSetting) -> Local:
         """Return the working object of one client in one round."""

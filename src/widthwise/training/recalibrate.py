@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.overrides import TorchFunctionMode
 
-from widthwise.training.modules import device_of
-
 _SIGNATURE = inspect.signature(batch_norm)
 
 
@@ -56,10 +54,10 @@ def recalibrate(module: nn.Module, inputs: Iterable[Tensor]) -> None:
         inputs: Batches [B, ...] of model inputs. A batch norm over a single value per channel has no
             variance, so batches hold at least two samples.
     """
-    was_training, device = module.training, device_of(module)
+    was_training = module.training
     module.eval()
     with _CumulativeStatistics() as statistics:
         for batch in inputs:
             statistics.num_batches += 1
-            module(batch.to(device))
+            module(batch)
     module.train(was_training)
