@@ -18,17 +18,6 @@ from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
 
 
-class BreakingRunner(ClientRunner):
-    """Fails for one client in the way it is told to."""
-
-    def __call__(self, broadcast, assignment):
-        if assignment.client_id == self.victim:
-            if self.how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.partition.offsets = None  # any mistake inside training
-        return super().__call__(broadcast, assignment)
-
-
 def federation(**method):
     fed = build(
         RunConfig(
@@ -49,8 +38,8 @@ def federation(**method):
     return fed
 
 
-def runner_of(fed, kind=ClientRunner):
-    return kind(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+def runner_of(fed):
+    return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
 
 
 def reports_of(fed, executor):
@@ -75,7 +64,7 @@ def assert_equal(a, b):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("entry", EXECUTORS, ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_executor_gives_the_reports_of_serial_to_the_bit(entry, workers):
     fed = federation()
@@ -87,7 +76,7 @@ def test_executor_gives_the_reports_of_serial_to_the_bit(entry, workers):
                 assert_equal(report, expected[client])
 
 
-@pytest.mark.parametrize("entry", EXECUTORS, ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
 def test_executor_names_client_round_and_stage_when_training_diverges(entry):
     fed = federation()
     object.__setattr__(fed.training, "lr", 1e30)
@@ -100,20 +89,27 @@ def test_executor_names_client_round_and_stage_when_training_diverges(entry):
 
 def test_process_executor_names_the_client_when_a_worker_is_killed():
     fed = federation()
-    runner = runner_of(fed, BreakingRunner)
-    runner.victim, runner.how = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[1], "kill"
-    message = rf"client {runner.victim}, round 0, stage training: a worker process died \(exit code -9\)"
-    with EXECUTORS["process"].value(runner, 1) as executor, pytest.raises(RunError, match=message):
+    with EXECUTORS["process"].value(runner_of(fed), 1) as executor:
         reports_of(fed, executor)
+        os.kill(executor._processes[0].pid, signal.SIGKILL)
+        executor._processes[0].join()
+        message = r"client \d, round 0, stage training: a worker process died \(exit code -9\)"
+        with pytest.raises(RunError, match=message):
+            reports_of(fed, executor)
 
 
 def test_process_executor_keeps_the_traceback_when_a_client_fails():
     fed = federation()
-    runner = runner_of(fed, BreakingRunner)
-    runner.victim, runner.how = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[0], "fail"
-    with EXECUTORS["process"].value(runner, 1) as executor, pytest.raises(RunError) as caught:
+    victim = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[1]
+    fed.task.partition.client(victim)[0] = 10**9
+    message = rf"client {victim}, round 0, stage training: IndexError: index 1000000000 is out of bounds"
+    with (
+        EXECUTORS["process"].value(runner_of(fed), 1) as executor,
+        pytest.raises(RunError, match=message) as caught,
+    ):
         reports_of(fed, executor)
     assert "Traceback in the worker process" in caught.value.__notes__[0]
+    assert "in batch" in caught.value.__notes__[0]
 
 
 def test_codec_round_trip_returns_an_equal_report():

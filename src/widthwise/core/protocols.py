@@ -35,6 +35,9 @@ class Space(Protocol):
     ) -> None:
         """Add ``scale * values`` to the kept coordinates of tensors in global shapes."""
 
+    def macs(self, spec: SliceSpec) -> int:
+        """Return the multiply-accumulates of a forward pass, per sample."""
+
     def module(self, spec: SliceSpec) -> nn.Module:
         """Return a fresh dense module of ``spec`` with uninitialised parameters."""
 

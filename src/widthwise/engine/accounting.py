@@ -35,5 +35,5 @@ def client_cost(fed: Federation, assignment: Assignment, report: ClientReport) -
     return ClientCost(
         bytes_up=slice_bytes * (1 + len(report.state)),
         bytes_down=space.upload_bytes(a.context_spec) + slice_bytes * len(fed.method.objective.server_state),
-        macs=samples * fed.method.objective.training_macs(space, a.spec, a.context_spec),
+        macs=round(samples * fed.method.objective.training_macs(space, a.spec, a.context_spec)),
     )

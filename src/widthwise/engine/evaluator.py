@@ -52,7 +52,7 @@ class Evaluator:
         module = self._modules(spec)
         load_(module, fed.space.take(state.params, spec), fed.space.take(state.buffers, spec))
         if self._recalibrates:
-            batches = self._sample.split(fed.engine.eval_batch_size)
+            batches = torch.split(self._sample, fed.engine.eval_batch_size)
             recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
         accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)
         if not math.isfinite(loss):

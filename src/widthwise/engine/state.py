@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from widthwise.allocation import PolicyState
 from widthwise.core.params import Params, clone, zeros_like
@@ -54,5 +55,5 @@ class ServerState:
             measured=False,
             server={name: zeros_like(params) for name in fed.method.objective.server_state},
             clients={},
-            ever_covered={name: value.new_zeros(value.shape, dtype=bool) for name, value in params.items()},
+            ever_covered={name: torch.zeros(value.shape, dtype=torch.bool) for name, value in params.items()},
         )

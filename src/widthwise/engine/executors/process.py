@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import traceback
@@ -23,7 +22,7 @@ _OK, _FAILED = b"+", b"-"
 
 
 class ProcessExecutor:
-    """One spawned process per worker; each takes the next client as soon as it is free.
+    """One process per worker; each takes the next client as soon as it is free.
 
     The training set and the global tensors of a round lie in shared memory. Parent and workers exchange
     only the assignment and the report (``engine.codec``). Who trains whom has no effect on the result.
@@ -47,12 +46,13 @@ class ProcessExecutor:
         for group in _groups(broadcast):
             for name, value in group.items():
                 group[name] = value.clone().share_memory_()
-        context = mp.get_context("spawn")
+        # A server process imports everything once and forks the workers: they start at once, for the next
+        # run of this process too, and inherit no threads and no autograd state from it.
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(["__main__", __name__])
         for _ in range(self._workers):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work, args=(theirs, self._runner, self._shared, os.getpid()), daemon=True
-            )
+            process = context.Process(target=_work, args=(theirs, self._runner, self._shared), daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -138,10 +138,10 @@ def _groups(broadcast: Broadcast) -> list[dict[str, Any]]:
     return [broadcast.params, broadcast.buffers, *broadcast.server.values()]
 
 
-def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, parent: int) -> None:
+def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast) -> None:
     # The parent alone answers Ctrl-C; a worker ends when its pipe closes, also if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while os.getppid() == parent:
+    while True:
         try:
             assignment = pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionResetError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ class TensorBoardSink:
                 "engine.tensorboard is true, but the package 'tensorboard' is not installed. "
                 "Run: pip install 'widthwise[tensorboard]'"
             ) from error
-        self._make = lambda start: SummaryWriter(str(folder / "tensorboard"), purge_step=start)
+        self._make: Any = partial(SummaryWriter, str(folder / "tensorboard"))
         self._writer: Any = None
 
     def on_start(self, federation: Federation, start_round: int) -> None:
         """Open the event file; events of rounds that will be run again are purged."""
-        self._writer = self._make(start_round)
+        self._writer = self._make(purge_step=start_round)
 
     def on_round(self, record: RoundRecord) -> None:
         """Write the figures of a round."""
