@@ -136,6 +136,9 @@ def test_partition_refuses(options: dict[str, Any], clients: int, message: str) 
         ({"kind": "dirichlet", "alpha": 0}, "greater than 0"),
         ({"kind": "dirichlet", "alpha": 1, "min_size": 0}, "greater than or equal to 1"),
         ({"kind": "iid", "alpha": 1}, "Extra inputs are not permitted"),
+        ({"kind": ["iid"]}, "kind\n  Input should be a valid string"),
+        ({"alpha": 1}, "kind\n  Field required"),
+        ("iid", "should be a valid dictionary"),
     ],
 )
 def test_partition_config_refuses(options: dict[str, Any], message: str) -> None:

@@ -133,3 +133,25 @@ def test_task_model_takes_options() -> None:
         128,
     ]
     assert sum(isinstance(m, torch.nn.BatchNorm2d) for m in module.modules()) == 6
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        {"kind": "iid"},
+        {"kind": "dirichlet", "alpha": 0.3},
+        {"kind": "LinearPartitioner"},
+        {"kind": "ShardPartitioner", "shard_size": 5},
+    ],
+)
+def test_task_config_survives_json(partition: dict[str, Any]) -> None:
+    config = TaskConfig.model_validate(
+        DIGITS | {"partition": partition, "model": {"name": "cnn", "scale": 0.5}}
+    )
+    assert TaskConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_task_config_has_a_schema_with_every_kind_of_partition() -> None:
+    schema = TaskConfig.model_json_schema()
+    assert {"Iid", "Dirichlet", "Natural", "Named"} <= set(schema["$defs"])
+    assert schema["additionalProperties"] is False
