@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md: who may import whom, read from the source, and how long a file may be."""
+"""The rooms of docs/architecture.md: who may import whom, read from the source, and how long files may be."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class RunAudit:
     """The audit of one run.
 
     Attributes:
-        run: Name of the run.
+        run: Name of the run's experiment, different for experiments of one report.
         seed: Its seed.
         method: Its method.
         table: The correlations.
@@ -139,19 +139,24 @@ def audit(
             "Raise them."
         )
     runs = [one if isinstance(one, RunResult) else load_run(one) for one in given]
-    audits = {id(run): _audit_run(run, permutations, bootstrap, seed) for run in runs}
+    groups = group_runs(runs)
+    audits = {
+        id(run): _audit_run(run, group.label, permutations, bootstrap, seed)
+        for group in groups
+        for run in group.runs
+    }
     summary = {
         group.label: {
             column: _spread([audits[id(run)].table[column].value for run in group.runs]) for column in COLUMNS
         }
-        for group in group_runs(runs)
+        for group in groups
     }
     every = tuple(audits[id(run)] for run in runs)
     together = every[0].sentence if len(every) == 1 else sentence_over_runs([one.table for one in every])
     return AuditReport(every, summary, together)
 
 
-def _audit_run(run: RunResult, permutations: int, bootstrap: int, seed: int) -> RunAudit:
+def _audit_run(run: RunResult, label: str, permutations: int, bootstrap: int, seed: int) -> RunAudit:
     if run.result is None:
         raise CheckpointError(
             f"run {str(run.path)!r} is unfinished, but an audit needs its final estimates. Resume it first."
@@ -168,7 +173,7 @@ def _audit_run(run: RunResult, permutations: int, bootstrap: int, seed: int) -> 
     )
     trained = run.clients.loc[run.clients["participated"].astype(bool), "width"]
     verdict = sentence(table, one_width=trained.nunique() == 1)
-    return RunAudit(run.name, run.seed, run.method, table, verdict)
+    return RunAudit(label, run.seed, run.method, table, verdict)
 
 
 def _spread(values: Sequence[float | None]) -> Spread:

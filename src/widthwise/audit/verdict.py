@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import binom
 
 from widthwise.audit.table import AuditTable, Correlation
 
@@ -49,7 +50,10 @@ def sentence(table: AuditTable, *, one_width: bool = False) -> str:
 
 
 def sentence_over_runs(tables: Sequence[AuditTable]) -> str:
-    """Return what several runs show together."""
+    """Return what several runs show together.
+
+    A link counts only where more runs show it at the 5 % level than chance would (binomial, 5 %).
+    """
     capacity = [t["r_estimate_capacity"] for t in tables if t["r_estimate_divergence"].value is not None]
     data = [
         t["r_estimate_divergence_given_capacity"]
@@ -59,13 +63,11 @@ def sentence_over_runs(tables: Sequence[AuditTable]) -> str:
     if not capacity:
         return f"Nothing can be said of the update divergence: it does not vary in any of {len(tables)} runs."
     signs = {bool((cell.value or 0) > 0) for cell in data if is_found(cell)}
-    if signs == {True}:
-        advice = WITHIN_TIERS
-    elif signs == {False}:
-        advice = f"that link has {WRONG_SIGN}"
-    elif signs:
+    if _beyond_chance(data) and len(signs) == 2:
         advice = "the sign of that link differs between runs, so do not rely on it"
-    elif any(map(is_found, capacity)):
+    elif _beyond_chance(data):
+        advice = WITHIN_TIERS if signs == {True} else f"that link has {WRONG_SIGN}"
+    elif _beyond_chance(capacity):
         advice = NOT_DATA
     else:
         advice = "undecided with this many clients"
@@ -73,6 +75,13 @@ def sentence_over_runs(tables: Sequence[AuditTable]) -> str:
         f"The update divergence is linked with capacity in {_count(capacity)} and with label divergence at "
         f"fixed capacity in {_count(data)}: {advice}."
     )
+
+
+def _beyond_chance(cells: Sequence[Correlation]) -> bool:
+    # Of many runs without any link, one in twenty shows one: so few do not count.
+    tested = [cell for cell in cells if cell.p_value is not None]
+    count = sum(map(is_found, tested))
+    return bool(tested) and float(binom.sf(count - 1, len(tested), ALPHA)) <= ALPHA + 1e-12
 
 
 def _capacity(cell: Correlation) -> str:

@@ -58,7 +58,7 @@ def estimate_plot(run: RunResult, name: str, audit: RunAudit) -> Plot | None:
         left.set(xlabel="capacity", ylabel="final estimate (1)")
         right.set(xlabel="label divergence (TV)")
         left.set_xlim(0, 1.05)
-        legend_below(figure, left)
+        legend_below(figure, left, "capacity")
     r = {
         column: "undefined" if cell.value is None else f"{cell.value:.2f}"
         for column, cell in audit.table.cells.items()

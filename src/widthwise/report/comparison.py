@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -37,87 +38,67 @@ def curve(runs: Sequence[RunResult], column: str) -> pd.DataFrame:
     return table.groupby("round")[column].agg(["mean", "std"]).reset_index()
 
 
+@dataclass(frozen=True)
+class Measure:
+    """A column of ``rounds.jsonl`` that is drawn over rounds; ``is_share``: its axis goes from 0 to 100 %."""
+
+    column: str
+    title: str
+    unit: str
+    scale: float = 1.0
+    is_share: bool = False
+
+
+MEASURES = (
+    Measure("loss", "Test loss over rounds", "test loss (nats)"),
+    Measure("mean_width", "Width that the cohort trains", "mean width of the cohort"),
+    Measure("estimate_mean", "Update divergence over rounds", "mean estimate (1)"),
+    Measure("coverage", "Share of the model that each cohort trains", "coordinates trained (%)", 100, True),
+    Measure("ever_covered", "Share that anybody has trained so far", "coordinates trained (%)", 100, True),
+)
+
+
 def comparison_plots(groups: Sequence[RunGroup], styles: Looks) -> dict[str, Plot]:
     """Return the figures by name; a figure for which nothing was measured is left out."""
     done = {group.label: np.mean(values(group, "final_accuracy")) for group in groups if finished(group)}
     best = max(done, key=lambda label: done[label], default=None)
-    lead = f"{best} ends highest, at {100 * done[best]:.1f} %" if best else "Accuracy so far"
-    plots = [
-        _over_rounds(groups, styles, "accuracy", "Test accuracy over rounds", lead, "test accuracy (%)", 100),
-        _over_rounds(groups, styles, "loss", "Test loss over rounds", "Test loss", "test loss (nats)"),
-        _over_rounds(
-            groups,
-            styles,
-            "mean_width",
-            "Width that the cohort trains",
-            "Mean width",
-            "mean width of the cohort",
-        ),
-        _over_rounds(
-            groups,
-            styles,
-            "estimate_mean",
-            "Update divergence over rounds",
-            "Mean estimate",
-            "mean estimate (1)",
-        ),
-        _over_rounds(
-            groups,
-            styles,
-            "coverage",
-            "Share of the model that each cohort trains",
-            "Coverage",
-            "coordinates trained (%)",
-            100,
-        ),
-        _over_rounds(
-            groups,
-            styles,
-            "ever_covered",
-            "Share of the model that anybody has trained so far",
-            "Coverage so far",
-            "coordinates ever trained (%)",
-            100,
-        ),
-        _accuracy_against_width(groups, styles) if done else None,
-        _tier_accuracy(groups, styles) if done else None,
-    ]
+    lead = f"{best} ends highest, at {100 * done[best]:.1f} %" if best else "Test accuracy so far"
+    accuracy = Measure(
+        "accuracy", lead if len(done) > 1 else "Test accuracy over rounds", "test accuracy (%)", 100
+    )
+    plots = [_over_rounds(groups, styles, measure) for measure in (accuracy, *MEASURES)]
+    if done:
+        plots += [_accuracy_against_width(groups, styles), _tier_accuracy(groups, styles)]
     return {plot.name: plot for plot in plots if plot is not None}
 
 
-def _over_rounds(
-    groups: Sequence[RunGroup],
-    styles: Looks,
-    column: str,
-    title: str,
-    lead: str,
-    unit: str,
-    scale: float = 1.0,
-) -> Plot | None:
+def _over_rounds(groups: Sequence[RunGroup], styles: Looks, measure: Measure) -> Plot | None:
     ends = []
     with canvas() as (figure, (axes,)):
         for group in groups:
-            table, look = curve(shown(group), column), styles[group.label]
+            table, look = curve(shown(group), measure.column), styles[group.label]
             if table.empty:
                 continue
-            rounds, mean = table["round"] + 1, scale * table["mean"]
+            rounds, mean = table["round"] + 1, measure.scale * table["mean"]
             label = group.label if finished(group) else f"{group.label} (unfinished)"
             marker = look.marker if len(table) == 1 else ""
             axes.plot(rounds, mean, color=look.colour, linestyle=look.line, label=label, marker=marker)
-            spread = scale * table["std"].fillna(0.0)
+            spread = measure.scale * table["std"].fillna(0.0)
             axes.fill_between(
                 rounds, mean - spread, mean + spread, color=look.colour, alpha=0.15, linewidth=0
             )
             ends.append(f"{label} {mean.iloc[-1]:.3g}")
-        axes.set(xlabel="round", ylabel=unit)
+        axes.set(xlabel="round", ylabel=measure.unit)
+        if measure.is_share:
+            axes.set_ylim(0, 103)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend_below(figure, axes)
     if not ends:
         return None
     several = any(len(shown(group)) > 1 for group in groups)
     note = "Mean over seeds; the band is one standard deviation." if several else ""
-    alt = f"{lead}. Line chart of {unit} by round. Last values: {'; '.join(ends)}."
-    return Plot(column, lead if column == "accuracy" else title, alt, figure, note)
+    alt = f"{measure.title}. Line chart of {measure.unit} by round. Last values: {'; '.join(ends)}."
+    return Plot(measure.column, measure.title, alt, figure, note)
 
 
 def _accuracy_against_width(groups: Sequence[RunGroup], styles: Looks) -> Plot:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +57,9 @@ def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None 
     page = Path(out)
     results = [load_run(run) for run in runs]
     groups = group_runs(results)
+    figures = page.parent / "figures"
+    with _writing(page):
+        figures.mkdir(parents=True, exist_ok=True)
     complete = [run for run in results if run.complete]
     report = audit(complete) if complete else None
     plots = comparison_plots(groups, looks([group.label for group in groups]))
@@ -73,11 +78,16 @@ def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None 
             audit_tables=audit_tables(report) if report else [],
             audit_method=METHOD,
             settings=settings_tables(groups),
-            provenance=provenance_tables(results, page),
+            provenance=provenance_tables(groups, page),
         )
     )
     every = [*plots.values(), *(plot for section in sections for plot in section.plots)]
-    _write(page, html, every)
+    with _writing(page):
+        for plot in every:
+            plot.save_pdf(figures)
+        half = page.with_name(f".{page.name}.part")
+        half.write_text(html, encoding="utf-8")
+        half.replace(page)
     return page
 
 
@@ -89,7 +99,8 @@ def _client_sections(
     sections = []
     for number, group in enumerate(groups, start=1):
         for run in finished(group)[:1]:
-            name, found = f"{number}-{run.method}", audits[id(run)]
+            # Labels come from files: only plain characters may become part of a file's name.
+            name, found = f"{number}-{re.sub(r'[^A-Za-z0-9]+', '-', group.label).strip('-')}", audits[id(run)]
             drawn = (widths_plot(run, name, styles[group.label]), estimate_plot(run, name, found))
             plots = tuple(plot for plot in drawn if plot is not None)
             sections.append(ClientSection(group.label, run.seed, found.sentence, plots))
@@ -132,15 +143,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _write(page: Path, html: str, plots: Sequence[Plot]) -> None:
+@contextmanager
+def _writing(page: Path) -> Iterator[None]:
     try:
-        figures = page.parent / "figures"
-        figures.mkdir(parents=True, exist_ok=True)
-        for plot in plots:
-            plot.save_pdf(figures)
-        half = page.with_name(f".{page.name}.part")
-        half.write_text(html, encoding="utf-8")
-        half.replace(page)
+        yield
     except OSError as error:
         raise InputError(
             f"report {str(page)!r} cannot be written ({error.strerror}), but its folder must be writable. "

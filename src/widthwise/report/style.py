@@ -39,7 +39,6 @@ _RC: dict[Any, Any] = {
     "legend.fontsize": 8.5,
     # Text stays text: the page stays small, searchable and readable to screen readers.
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,
     # Labels come from files: a dollar sign in one is not a formula.
     "text.parse_math": False,
     # A fixed salt keeps the ids inside a figure, and so the whole page, the same on every call.
@@ -57,10 +56,10 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Return a distinct look for each label; the line style changes when the colours are used up."""
+    """Return a distinct look for each label; lines and marks change when the colours are used up."""
     count = len(COLOURS)
     return {
-        label: Look(COLOURS[i % count], LINES[i // count % len(LINES)], MARKERS[i % count])
+        label: Look(COLOURS[i % count], LINES[i // count % len(LINES)], MARKERS[(i + i // count) % count])
         for i, label in enumerate(labels)
     }
 
@@ -112,17 +111,19 @@ class Plot:
 
 
 @contextmanager
-def canvas(rows: int = 1, columns: int = 1, height: float = 3.1) -> Iterator[tuple[Figure, list[Axes]]]:
+def canvas(rows: int = 1, columns: int = 1, height: float = 2.7) -> Iterator[tuple[Figure, list[Axes]]]:
     """Yield an empty figure of the page's width and its axes, in the page's style."""
     with mpl.rc_context(_RC):
-        figure = Figure(figsize=(4.7, height), layout="constrained")
+        figure = Figure(figsize=(4.5, height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, sharex=rows > 1, sharey=columns > 1)
         yield figure, list(axes.flat)
 
 
-def legend_below(figure: Figure, axes: Axes) -> None:
-    """Put the legend of the axes under the figure, where it hides no data."""
+def legend_below(figure: Figure, axes: Axes, title: str | None = None) -> None:
+    """Put the legend of the axes under the figure, which grows by the rows that the legend needs."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        columns = 1 if max(map(len, labels)) > 34 else 2 if max(map(len, labels)) > 16 else 3
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+        longest = max(map(len, labels))
+        columns = min(len(labels), max(1, 40 // (longest + 3)))
+        figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(labels) // columns))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)

@@ -121,9 +121,9 @@ def settings_tables(groups: Sequence[RunGroup]) -> list[Table]:
     return _shared_and_differing(configs, "Settings", "setting")
 
 
-def provenance_tables(runs: Sequence[RunResult], page: Path) -> list[Table]:
+def provenance_tables(groups: Sequence[RunGroup], page: Path) -> list[Table]:
     """Return where every run lies, how it was started, and on what machine and versions."""
-    names = [f"{run.name} s{run.seed}" for run in runs]
+    runs = {f"{group.label} s{run.seed}": run for group in groups for run in group.runs}
     head = ("run", "state", "folder", "started", "command")
     rows = tuple(
         (
@@ -133,11 +133,11 @@ def provenance_tables(runs: Sequence[RunResult], page: Path) -> list[Table]:
             _text(run.environment.get("time")),
             _text(run.environment.get("command")),
         )
-        for name, run in zip(names, runs, strict=True)
+        for name, run in runs.items()
     )
     machines = {
         name: {k: v for k, v in run.environment.items() if k not in ("time", "command")}
-        for name, run in zip(names, runs, strict=True)
+        for name, run in runs.items()
     }
     return [Table("Runs.", head, rows), *_shared_and_differing(machines, "Code and machine", "item")]
 
