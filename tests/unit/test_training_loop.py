@@ -12,6 +12,7 @@ from widthwise.core.errors import DivergenceError
 from widthwise.core.records import ClientReport
 from widthwise.core.seeds import SeedTree
 from widthwise.training import OBJECTIVES, ModuleCache, TrainingConfig, epoch_batches, train
+from widthwise.training.modules import MAX_MODULES
 
 PLAIN = OBJECTIVES["plain"].value()
 
@@ -164,6 +165,26 @@ def test_module_cache_keeps_one_module_for_each_spec(make_toy) -> None:
     assert cache(replace(toy.space.nested(0.5), width=0.45)) is half
     assert cache(toy.space.nested(1.0)) is not half
     assert half.get_parameter("conv.weight").is_contiguous(memory_format=torch.channels_last)
+
+
+def test_module_cache_forgets_the_module_that_was_used_longest_ago(make_toy) -> None:
+    toy = make_toy("mlp")
+    space = type(toy.space)(toy.space.build, {"h": 40}, toy.space.axes)
+    cache = ModuleCache(space)
+    specs = [space.nested(k / 40) for k in range(1, MAX_MODULES + 2)]
+    modules = [cache(spec) for spec in specs[:MAX_MODULES]]
+    assert cache(specs[0]) is modules[0]
+    cache(specs[MAX_MODULES])
+    assert cache(specs[0]) is modules[0]
+    assert cache(specs[1]) is not modules[1]
+
+
+def test_train_leaves_no_gradients_behind(make_toy) -> None:
+    toy = make_toy("mlp")
+    cache = ModuleCache(toy.space)
+    task = toy.task(0.5)
+    run(toy, task, module_for=cache)
+    assert all(p.grad is None for p in cache(task.spec).parameters())
 
 
 def test_epoch_batches_hold_every_sample_once() -> None:

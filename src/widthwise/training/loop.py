@@ -111,6 +111,7 @@ def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -
                 torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
             optimizer.step()
             num_steps, total = num_steps + 1, total + value * len(batch)
+    optimizer.zero_grad()  # the module stays in memory, its gradients need not
     return num_steps, total / (config.local_epochs * len(indices))
 
 

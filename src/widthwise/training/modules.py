@@ -60,7 +60,6 @@ def load_(module: nn.Module, params: Mapping[str, Tensor], buffers: Mapping[str,
     """Overwrite the module's parameters and buffers in place. Buffers that are not given keep their value."""
     for name, parameter in module.named_parameters():
         parameter.copy_(params[name])
-        parameter.grad = None
     for name, buffer in module.named_buffers():
         if name in buffers:
             buffer.copy_(buffers[name])
