@@ -74,9 +74,13 @@ def channels_at(width: float, channels: int) -> int:
         >>> channels_at(0.07, 100), math.ceil(0.07 * 100)
         (7, 8)
     """
+    _check_width(width)
+    return max(1, math.ceil(round(width * channels, 9)))
+
+
+def _check_width(width: float) -> None:
     if not 0 < width <= 1:
         raise SliceError(f"width is {width}, but a width is in (0, 1]. Choose one such as 0.5.")
-    return max(1, math.ceil(round(width * channels, 9)))
 
 
 class WidthSpace:
@@ -122,6 +126,7 @@ class WidthSpace:
         Raises:
             SliceError: if the width is not in (0, 1].
         """
+        _check_width(width)
         return SliceSpec(width, {g.name: range(channels_at(width, g.size)) for g in self.groups})
 
     def full(self) -> SliceSpec:

@@ -1,0 +1,122 @@
+"""The algebra of axis labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from widthwise.slicing.axes import (
+    Algebra,
+    Atom,
+    Mismatch,
+    concat,
+    fixed_axis,
+    free_axis,
+    pin,
+    resolve,
+    size_of,
+)
+
+
+def free_sizes(*axes: tuple[Atom, ...]) -> list[list[tuple[int, bool]]]:
+    """Return (size, whether it may be cut) of each factor of each axis."""
+    return [[(atom.size, not atom.fixed) for atom in resolve(axis)] for axis in axes]
+
+
+def test_unify_binds_a_flat_axis_to_the_product_it_flattens() -> None:
+    channels, flat = free_axis(8), free_axis(128)
+    Algebra().unify(flat, (*channels, *fixed_axis(16)))
+    assert free_sizes(flat) == [[(8, True), (16, False)]]
+    assert resolve(flat)[0] is resolve(channels)[0]
+
+
+def test_unify_pins_all_factors_when_the_bound_axis_is_pinned() -> None:
+    channels = free_axis(8)
+    Algebra().unify(fixed_axis(16), (*channels, *free_axis(2)))
+    assert free_sizes(channels) == [[(8, False)]]
+
+
+def test_unify_aligns_two_products_from_both_ends() -> None:
+    a, b, c = free_axis(2), free_axis(12), free_axis(5)
+    x, y, z, last = free_axis(2), free_axis(3), free_axis(4), free_axis(5)
+    Algebra().unify((*a, *b, *c), (*x, *y, *z, *last))
+    assert resolve(a) == resolve(x)
+    assert resolve(b) == resolve((*y, *z))
+    assert resolve(c) == resolve(last)
+
+
+def test_unify_refuses_axes_of_different_size() -> None:
+    with pytest.raises(Mismatch, match="6 channels meet 8 channels"):
+        Algebra().unify(free_axis(6), free_axis(8))
+
+
+def test_unify_refuses_factors_that_do_not_line_up() -> None:
+    with pytest.raises(Mismatch, match="an axis of 6 channels is regrouped by 4"):
+        Algebra().unify((*free_axis(6), *free_axis(4)), (*free_axis(4), *free_axis(6)))
+
+
+def test_unify_accepts_any_regrouping_of_axes_that_are_never_cut() -> None:
+    left, right = (*fixed_axis(6), *fixed_axis(4)), (*fixed_axis(4), *fixed_axis(6))
+    Algebra().unify(left, right)
+    assert size_of(left) == size_of(right) == 24
+
+
+def test_unify_of_concatenations_goes_part_by_part() -> None:
+    a, b, c, d = (free_axis(n) for n in (3, 5, 3, 5))
+    Algebra().unify(concat([a, b]), concat([c, d]))
+    assert resolve(a) == resolve(c)
+    assert resolve(b) == resolve(d)
+    with pytest.raises(Mismatch, match="two concatenations have different parts"):
+        Algebra().unify(concat([a, b]), concat([free_axis(4), free_axis(4)]))
+
+
+def test_carve_splits_an_axis_into_blocks_and_keeps_blocks_whole() -> None:
+    algebra = Algebra()
+    channels = free_axis(12)
+    heads, inside = algebra.carve([channels], [3, 4])
+    algebra.settle()
+    assert free_sizes(heads, inside) == [[(3, True)], [(4, False)]]
+
+
+def test_carve_leaves_the_inner_factor_free_when_the_outer_one_is_pinned() -> None:
+    algebra = Algebra()
+    gates, hidden = algebra.carve([free_axis(32)], [4, 8])
+    pin(gates)
+    algebra.settle()
+    assert free_sizes(gates, hidden) == [[(4, False)], [(8, True)]]
+
+
+def test_carve_regroups_pinned_neighbours_at_will() -> None:
+    (merged, rest) = Algebra().carve([fixed_axis(3), fixed_axis(4)], [2, 6])
+    assert free_sizes(merged, rest) == [[(2, False)], [(6, False)]]
+
+
+def test_carve_refuses_a_border_inside_a_factor() -> None:
+    with pytest.raises(Mismatch, match="an axis of 6 channels is regrouped by 4"):
+        Algebra().carve([free_axis(6), free_axis(4)], [4, 6])
+
+
+def test_carve_refuses_a_border_inside_a_concatenation() -> None:
+    with pytest.raises(Mismatch, match="an axis of 8 channels is regrouped by 2"):
+        Algebra().carve([concat([free_axis(3), free_axis(5)])], [2, 4])
+
+
+def test_divide_gives_back_the_parts_of_a_concatenation() -> None:
+    a, b = free_axis(3), free_axis(5)
+    assert Algebra().divide(concat([a, b]), [3, 5]) == [a, b]
+
+
+def test_divide_cuts_equal_pieces_alike() -> None:
+    one, other = Algebra().divide(free_axis(10), [5, 5])
+    assert resolve(one) == resolve(other)
+
+
+def test_divide_makes_unequal_pieces_of_their_own() -> None:
+    whole = free_axis(8)
+    one, other = Algebra().divide(whole, [3, 5])
+    assert free_sizes(one, other) == [[(3, True)], [(5, True)]]
+    assert resolve(whole)[0].parts == (one, other)
+
+
+def test_divide_refuses_pieces_that_do_not_fit_the_factors() -> None:
+    with pytest.raises(Mismatch, match=r"an axis of 8 is cut into pieces of \[3, 5\]"):
+        Algebra().divide((*free_axis(2), *free_axis(4)), [3, 5])

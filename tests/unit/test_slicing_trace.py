@@ -1,0 +1,339 @@
+"""Tracing: what is followed, what is refused and how, and that the model is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from widthwise.core.errors import TraceError
+from widthwise.slicing import trace
+from widthwise.slicing.rules import RULES
+
+
+class Forward(nn.Module):
+    """A module of two linear layers whose forward is a function."""
+
+    def __init__(self, forward: Callable[[Forward, Tensor], Tensor], width: int = 8) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, width), nn.Linear(width, 3)
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def groups(model: nn.Module, example: Tensor, freeze: tuple[str, ...] = ()) -> dict[str, int]:
+    return {group.name: group.size for group in trace(model, example, freeze).groups}
+
+
+def state(model: nn.Module) -> list[object]:
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return [
+        [(name, id(value), value._version, value.grad) for name, value in tensors.items()],
+        [module.training for module in model.modules()],
+        torch.get_rng_state().tolist(),
+    ]
+
+
+def branch_on_data(m: Forward, x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return m.last(m.first(x))
+    return m.last(m.first(-x))
+
+
+def read_a_number(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x)) * x.mean().item()
+
+
+def branch_on_batch(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x if len(x) > 3 else -x))
+
+
+def fixed_batch(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x).view(2, 8))
+
+
+def branch_on_mode(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x).relu() if m.training else m.first(x).tanh())
+
+
+def more_when_training(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x)).relu() if m.training else m.last(m.first(x))
+
+
+def constant_by_mode(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x)) * torch.tensor([1.0 if m.training else 2.0])
+
+
+def unknown_operation(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x).cumsum(dim=1))
+
+
+def regroup(m: Forward, x: Tensor) -> Tensor:
+    h = m.first(x)
+    return m.last(torch.cat([h, h], dim=1).view(-1, 4, 4)[:, :2].reshape(-1, 8))
+
+
+def wrong_size(m: Forward, x: Tensor) -> Tensor:
+    return m.last(x)
+
+
+REFUSED = [
+    (
+        branch_on_data,
+        "is data-dependent at .*test_slicing_trace.py:[0-9]+, but a slice must run the same operat",
+    ),
+    (
+        read_a_number,
+        r"aten.item.default at .*test_slicing_trace.py:[0-9]+ takes \(\), but no rule says where",
+    ),
+    (branch_on_batch, "the forward of Forward depends on the batch size, but batches of clients differ"),
+    (fixed_batch, "the forward of Forward depends on the batch size"),
+    (branch_on_mode, r"aten.relu.default at .*py:[0-9]+ differs between training and evaluation, .* self.tr"),
+    (more_when_training, r"aten.relu.default at .*py:[0-9]+ differs between training and evaluation"),
+    (constant_by_mode, "differs between training and evaluation"),
+    (unknown_operation, r"aten.cumsum.default at .*py:[0-9]+ takes \(batch, 8\), but no rule says where"),
+    (
+        regroup,
+        r"aten.view.default at .*py:[0-9]+ regroups channels \(an axis of 16 channels is regrouped by 4\)",
+    ),
+    (
+        wrong_size,
+        r"the forward of Forward is not traceable at .*py:[0-9]+ \(.*\), but its operations must be kn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("forward", "message"), REFUSED, ids=[forward.__name__ for forward, _ in REFUSED])
+def test_trace_refuses_by_name_and_place_and_leaves_the_model_alone(
+    forward: Callable[[Forward, Tensor], Tensor], message: str
+) -> None:
+    model = Forward(forward).eval()
+    model.first.train()
+    before = state(model)
+    with pytest.raises(TraceError, match=message):
+        trace(model, torch.ones(2, 6))
+    assert state(model) == before
+
+
+def test_trace_leaves_modes_buffers_gradients_and_random_state_alone() -> None:
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 2)
+    )
+    model(torch.ones(3, 2, 6)).sum().backward()
+    model[1].eval()
+    before = state(model)
+    trace(model, torch.ones(2, 2, 6))
+    assert state(model) == before
+
+
+def test_trace_leaves_an_lstm_and_its_weight_list_alone() -> None:
+    model = nn.LSTM(3, 4, batch_first=True)
+    before = state(model)
+    trace(model, torch.ones(2, 5, 3))
+    assert state(model) == before
+    assert all(a is b for a, b in zip(model._flat_weights, model.parameters(), strict=True))
+
+
+def test_trace_accepts_an_example_of_one_sample() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    assert groups(model, torch.ones(1, 6)) == {"0": 8}
+
+
+@pytest.mark.parametrize("example", [(), torch.tensor(1.0), ("x",), (torch.ones(2, 3), 4)])
+def test_trace_refuses_what_is_no_batch(example: object) -> None:
+    with pytest.raises(
+        TraceError, match=r"example_inputs is .*, but it must be a tensor or a tuple of tensors"
+    ):
+        trace(nn.Linear(3, 2), example)  # type: ignore[arg-type]
+
+
+# freeze
+
+
+def sequence_model() -> nn.Module:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.lstm = nn.Embedding(9, 4), nn.LSTM(4, 6, batch_first=True)
+            self.body = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 8), nn.ReLU())
+            self.fc, self.spare = nn.Linear(8, 9), nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.body(self.lstm(self.embed(x))[0]))
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("freeze", "expected"),
+    [
+        ((), {"embed": 4, "lstm": 6, "body.0": 5, "body.2": 8}),
+        (("embed",), {"lstm": 6, "body.0": 5, "body.2": 8}),
+        (("lstm", "body.0"), {"embed": 4, "body.2": 8}),
+        (("body",), {"embed": 4, "lstm": 6, "body.0": 5}),
+        (("fc",), {"embed": 4, "lstm": 6, "body.0": 5, "body.2": 8}),
+    ],
+)
+def test_freeze_keeps_a_modules_output_channels_whole(
+    freeze: tuple[str, ...], expected: dict[str, int]
+) -> None:
+    space = trace(sequence_model(), torch.zeros(2, 5, dtype=torch.long), freeze)
+    assert {group.name: group.size for group in space.groups} == expected
+    assert space.freeze == freeze
+    assert space.output_parameters == ("fc.weight", "fc.bias")
+
+
+def test_freeze_refuses_an_unknown_module_with_the_nearest_name() -> None:
+    with pytest.raises(
+        TraceError, match=r"freeze is 'embd', but no such name is known. Did you mean 'embed'"
+    ):
+        trace(sequence_model(), torch.zeros(2, 5, dtype=torch.long), ("embd",))
+
+
+def test_freeze_refuses_a_module_that_never_runs() -> None:
+    with pytest.raises(
+        TraceError, match="freeze is 'spare', but the forward never uses that module's output"
+    ):
+        trace(sequence_model(), torch.zeros(2, 5, dtype=torch.long), ("spare",))
+
+
+def test_freeze_lets_a_regrouping_pass() -> None:
+    assert groups(Forward(regroup), torch.ones(2, 6), ("first",)) == {}
+
+
+# what is followed
+
+
+def layer_norm(m: Forward, x: Tensor) -> Tensor:
+    return m.last(functional.layer_norm(m.first(x), [8]))
+
+
+def gated(m: Forward, x: Tensor) -> Tensor:
+    value, gate = m.first(x).chunk(2, dim=1)
+    return functional.linear(value * gate.sigmoid(), m.last.weight[:, :4])
+
+
+def shared_twice(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x) + m.first(-x).abs())
+
+
+def squeezed(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x)[:, :, None].squeeze())
+
+
+def one_channel(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x) + m.first(x)[:, 2:3])
+
+
+def dropped(m: Forward, x: Tensor) -> Tensor:
+    return m.last(functional.dropout(m.first(x), 0.5 if m.training else 0.25, training=True))
+
+
+def positions(m: Forward, x: Tensor) -> Tensor:
+    return m.last(m.first(x) * torch.arange(8))
+
+
+FOLLOWED = [
+    (layer_norm, {"first": 8}),
+    (shared_twice, {"first": 8}),
+    (squeezed, {"first": 8}),
+    (dropped, {"first": 8}),
+    (one_channel, {}),  # a channel that is picked by its number keeps its axis whole
+    (positions, {}),  # so do numbers for each channel
+    (gated, {}),  # and a stretch of a weight
+]
+
+
+@pytest.mark.parametrize(("forward", "expected"), FOLLOWED, ids=[forward.__name__ for forward, _ in FOLLOWED])
+def test_trace_follows(forward: Callable[[Forward, Tensor], Tensor], expected: dict[str, int]) -> None:
+    model = Forward(forward)
+    space = trace(model, torch.ones(2, 6))
+    assert {group.name: group.size for group in space.groups} == expected
+    for width in (0.1, 0.5):
+        sub = space.extract(model, space.nested(width))
+        assert sub(torch.ones(1, 6)).shape == (1, 3)
+
+
+def test_a_rate_that_differs_by_mode_follows_the_training_flag() -> None:
+    model = Forward(dropped)
+    sub = trace(model, torch.ones(2, 6)).extract(model, trace(model, torch.ones(2, 6)).full())
+    for training in (True, False):
+        outputs = []
+        for module in (model, sub):
+            module.train(training)
+            torch.manual_seed(0)
+            outputs.append(module(torch.ones(4, 6)))
+        assert torch.equal(*outputs)
+
+
+def test_tied_parameters_stay_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.mix, self.out = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 9, bias=False)
+            self.out.weight = self.embed.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.mix(self.embed(x)))
+
+    model = Tied()
+    x = torch.zeros(2, 5, dtype=torch.long)
+    space = trace(model, x)
+    sub = space.extract(model, space.nested(0.5))
+    assert {group.name: group.size for group in space.groups} == {"embed": 6}  # mix feeds the tied table
+    assert sub.get_parameter("embed.weight") is sub.get_parameter("out.weight")
+    assert list(sub.state_dict()) == list(model.state_dict())
+    assert space.take({"out.weight": model.out.weight}, space.nested(0.5))["out.weight"].shape == (9, 3)
+
+
+def test_several_inputs_and_outputs_keep_their_structure() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 6), nn.Linear(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor | list[Tensor]]:
+            h = torch.relu(self.a(x) + self.b(y))
+            return {"logits": self.c(h), "sums": [h.sum(dim=1)]}
+
+    model = Two()
+    inputs = (torch.ones(2, 4), torch.ones(2, 3))
+    space = trace(model, inputs)
+    assert space.groups[0].name == "a"
+    output = space.extract(model, space.full())(*inputs)
+    assert torch.equal(output["logits"], model(*inputs)["logits"])
+    assert torch.equal(output["sums"][0], model(*inputs)["sums"][0])
+
+
+def test_batch_norm_of_the_sub_model_follows_its_training_flag() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    space = trace(model, torch.ones(2, 4))
+    sub = space.extract(model.eval(), space.nested(0.5))
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    sub(x)
+    assert torch.equal(sub.get_buffer("1.running_mean"), torch.zeros(3))
+    sub.train()(x)
+    hidden = functional.linear(x, sub.get_parameter("0.weight"), sub.get_parameter("0.bias"))
+    torch.testing.assert_close(sub.get_buffer("1.running_mean"), 0.1 * hidden.mean(0).detach())
+
+
+def test_lstm_is_one_step_and_its_trace_does_not_grow_with_the_sequence() -> None:
+    model = nn.LSTM(3, 4, num_layers=2, batch_first=True)
+    steps = [len(trace(model, torch.ones(2, n, 3))._program.steps) for n in (3, 300)]
+    assert steps[0] == steps[1] < 12
+
+
+def test_error_of_a_module_without_user_code_names_the_module() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.PixelShuffle(2))
+    with pytest.raises(TraceError, match=r"aten.pixel_shuffle.default in module '1' takes"):
+        trace(model, torch.ones(2, 1, 5, 5))
+
+
+def test_no_rule_is_for_an_operation_that_torch_does_not_have() -> None:
+    missing = [name for name in RULES if not hasattr(torch.ops.aten, name)]
+    assert missing == []
