@@ -113,13 +113,14 @@ def test_audit_refuses_no_resamples(make_run, count):
 
 def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
     out = io.StringIO()
-    paths = [make_run(seed=42), make_run(seed=43, capacity_link=None)]
+    paths = [make_run(seed=42), make_run(seed=43, capacity_link=None), make_run("heterofl")]
     report = audit(paths, **FAST)
     Console(file=out, width=160).print(report)
     text = out.getvalue()
     assert "r(H, TV | capacity)" in text
     assert "hasfl s42" in text
     assert "mean of hasfl" in text
+    assert "mean of heterofl" not in text  # one run has no spread
     assert "(the estimate is the same" in text
     assert "permutation test" in text
     assert report.sentence.split(":")[0][:60] in text
@@ -164,11 +165,26 @@ def test_sentence_prints_a_small_p_value_as_a_bound():
             "the sign of that link differs between runs",
         ),
         ([_table((-0.1, 0.8), (0.1, 0.5))], "undecided with this many clients"),
-        ([_table((-0.1, 0.8), (0.1, 0.5), None)] * 2, "it does not vary in any of 2 runs"),
+        ([_table((-0.1, 0.8), (0.1, 0.5), None)] * 2, "There is nothing to audit over these 2 runs"),
     ],
 )
 def test_sentence_over_runs_follows_from_the_numbers(tables, expected):
-    assert expected in sentence_over_runs(tables)
+    assert expected in sentence_over_runs(tables, [False] * len(tables))
+
+
+def test_sentence_over_runs_counts_a_link_only_beyond_chance():
+    # One of three runs: P(at least one | no link) = 1 - 0.95^3 = 0.14; two of three: 0.007.
+    none, some = _table((-0.7, 0.01), (0.1, 0.5)), _table((-0.7, 0.01), (0.6, 0.01))
+    assert "do not read it as data" in sentence_over_runs([none, none, some], [False] * 3)
+    assert "compare clients only within" in sentence_over_runs([none, some, some], [False] * 3)
+
+
+def test_sentence_over_runs_leaves_out_runs_of_one_width():
+    tables = [_table((-0.7, 0.01), (0.1, 0.5)), _table((0.1, 0.9), (0.1, 0.5))]
+    text = sentence_over_runs(tables, [False, True])
+    assert "linked with capacity in 1 of 1 runs" in text
+    assert "(1 of one width or without an estimate left out)" in text
+    assert "nothing to audit over these 2 runs" in sentence_over_runs(tables, [True, True])
 
 
 def test_group_runs_puts_seeds_together_in_order(make_run):

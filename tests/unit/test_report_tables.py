@@ -55,6 +55,19 @@ def test_results_table_takes_mean_and_sd_over_finished_seeds_only(make_run, tmp_
             "4.00 ± 0.00",
         ),
     )
+    assert table.head[-1] == "MACs (10¹²)"
+
+
+def test_widths_plot_says_how_many_train_all_or_more_than_they_can(make_run):
+    capacity = np.resize([0.25, 0.5, 0.75, 1.0], 8)
+    for widths, title in (
+        (np.minimum(capacity, 0.5), "4 of 8 clients train all that they can"),
+        (np.ones(8), "6 of 8 clients train more than their capacity"),
+    ):
+        run = load_run(make_run(clients=8, rounds=2, widths=widths, folder=title))
+        plot = widths_plot(run, "x", looks(["hasfl"])["hasfl"])
+        assert plot.title == title
+        assert "Mean capacity 0.62" in plot.alt
 
 
 def test_results_table_shows_dashes_for_an_unfinished_method(make_run):
@@ -128,7 +141,7 @@ def test_audit_tables_show_numbers_reasons_and_spread(make_run):
     assert "p < 0.001 [-" in cells.rows[0][2]
     assert cells.rows[2][1] == "– (the estimate is the same for every client)"
     assert "n = 2)" in spread.rows[0][2]
-    assert spread.rows[1][1] == "–"
+    assert [row[0] for row in spread.rows] == ["hasfl"]
     assert tiers.head == ("run", "capacity 0.25", "capacity 0.5", "capacity 0.75", "capacity 1")
     assert tiers.rows[0][1].endswith("(n = 5)")
     assert tiers.rows[2][1] == "– (no variation inside the tier)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class RunAudit:
         seed: Its seed.
         method: Its method.
         table: The correlations.
+        one_width: Whether all clients trained the same width throughout.
         sentence: What they mean.
     """
 
@@ -41,6 +43,7 @@ class RunAudit:
     seed: int
     method: str
     table: AuditTable
+    one_width: bool
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
@@ -87,6 +90,11 @@ class AuditReport:
     summary: Mapping[str, Mapping[str, Spread]]
     sentence: str
 
+    def repeated(self) -> dict[str, Mapping[str, Spread]]:
+        """Return the summary of the experiments that have more than one run."""
+        counts = Counter(run.run for run in self.runs)
+        return {label: columns for label, columns in self.summary.items() if counts[label] > 1}
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""
         summary = {g: {c: dict(vars(s)) for c, s in columns.items()} for g, columns in self.summary.items()}
@@ -97,9 +105,8 @@ class AuditReport:
         table = Table("run", *HEADINGS, title="Capacity-confound audit")
         for run in self.runs:
             table.add_row(f"{run.run} s{run.seed}", *(_cell_text(run.table, column) for column in COLUMNS))
-        for group, columns in self.summary.items():
-            if len(self.runs) > 1:
-                table.add_row(f"mean of {group}", *(_spread_text(columns[c]) for c in COLUMNS), style="bold")
+        for group, columns in self.repeated().items():
+            table.add_row(f"mean of {group}", *(_spread_text(columns[c]) for c in COLUMNS), style="bold")
         yield table
         yield METHOD
         yield self.sentence
@@ -152,7 +159,10 @@ def audit(
         for group in groups
     }
     every = tuple(audits[id(run)] for run in runs)
-    together = every[0].sentence if len(every) == 1 else sentence_over_runs([one.table for one in every])
+    if len(every) == 1:
+        together = every[0].sentence
+    else:
+        together = sentence_over_runs([one.table for one in every], [one.one_width for one in every])
     return AuditReport(every, summary, together)
 
 
@@ -172,8 +182,9 @@ def _audit_run(run: RunResult, label: str, permutations: int, bootstrap: int, se
         seed=seed,
     )
     trained = run.clients.loc[run.clients["participated"].astype(bool), "width"]
-    verdict = sentence(table, one_width=trained.nunique() == 1)
-    return RunAudit(label, run.seed, run.method, table, verdict)
+    one_width = trained.nunique() == 1
+    verdict = sentence(table, one_width=one_width)
+    return RunAudit(label, run.seed, run.method, table, one_width, verdict)
 
 
 def _spread(values: Sequence[float | None]) -> Spread:

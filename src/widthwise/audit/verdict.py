@@ -49,19 +49,30 @@ def sentence(table: AuditTable, *, one_width: bool = False) -> str:
     return f"{start} and {_given_capacity(capacity, data, table.clients)}."
 
 
-def sentence_over_runs(tables: Sequence[AuditTable]) -> str:
+def sentence_over_runs(tables: Sequence[AuditTable], one_width: Sequence[bool]) -> str:
     """Return what several runs show together.
 
-    A link counts only where more runs show it at the 5 % level than chance would (binomial, 5 %).
+    A link counts only where more runs show it at the 5 % level than chance would (binomial, 5 %). Runs in
+    which all clients trained one width are left out: there, capacity cannot shape an update.
+
+    Args:
+        tables: The correlations of each run.
+        one_width: For each run, whether all clients trained the same width throughout.
     """
-    capacity = [t["r_estimate_capacity"] for t in tables if t["r_estimate_divergence"].value is not None]
-    data = [
-        t["r_estimate_divergence_given_capacity"]
-        for t in tables
-        if t["r_estimate_divergence"].value is not None
+    measured = [
+        table
+        for table, alike in zip(tables, one_width, strict=True)
+        if not alike and table["r_estimate_divergence"].value is not None
     ]
-    if not capacity:
-        return f"Nothing can be said of the update divergence: it does not vary in any of {len(tables)} runs."
+    if not measured:
+        return (
+            f"There is nothing to audit over these {len(tables)} runs: each trained one width for all "
+            "clients, or its estimate does not vary."
+        )
+    capacity = [table["r_estimate_capacity"] for table in measured]
+    data = [table["r_estimate_divergence_given_capacity"] for table in measured]
+    left_out = len(tables) - len(measured)
+    aside = f" ({left_out} of one width or without an estimate left out)" if left_out else ""
     signs = {bool((cell.value or 0) > 0) for cell in data if is_found(cell)}
     if _beyond_chance(data) and len(signs) == 2:
         advice = "the sign of that link differs between runs, so do not rely on it"
@@ -73,7 +84,7 @@ def sentence_over_runs(tables: Sequence[AuditTable]) -> str:
         advice = "undecided with this many clients"
     return (
         f"The update divergence is linked with capacity in {_count(capacity)} and with label divergence at "
-        f"fixed capacity in {_count(data)}: {advice}."
+        f"fixed capacity in {_count(data)}{aside}: {advice}."
     )
 
 

@@ -28,8 +28,10 @@ def widths_plot(run: RunResult, name: str, look: Look) -> Plot:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="x", visible=False)
         legend_below(figure, axes)
-    full = int(np.sum(width >= capacity - 1e-9))
+    over, full = int(np.sum(width > capacity + 1e-9)), int(np.sum(width >= capacity - 1e-9))
     title = f"{full} of {count} clients train all that they can"
+    if over:
+        title = f"{over} of {count} clients train more than their capacity"
     alt = f"{title}. Mean capacity {capacity.mean():.2f}, mean final width {width.mean():.2f}."
     return Plot(f"widths-{name}", title, alt, figure)
 

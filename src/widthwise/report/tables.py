@@ -19,6 +19,7 @@ from widthwise.report.comparison import finished, tier_means, values
 
 #: More tiers than this are no longer told apart one by one.
 MAX_TIERS = 8
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,9 @@ def mean_sd(numbers: Sequence[float], scale: float = 1.0, digits: int = 1) -> st
 
 def results_table(groups: Sequence[RunGroup]) -> Table:
     """Return the results of every experiment: mean and sd over its finished seeds."""
-    head = (
-        "method",
-        "seeds",
-        "best acc. (%)",
-        "final acc. (%)",
-        "avg. width",
-        "MB up",
-        "MB down",
-        "MACs (10¹²)",
-    )
+    power = _power(max((number for group in groups for number in values(group, "macs")), default=1.0))
+    macs = f"MACs (10{str(power).translate(SUPERSCRIPTS)})"
+    head = ("method", "seeds", "best acc. (%)", "final acc. (%)", "avg. width", "MB up", "MB down", macs)
     rows = []
     for group in groups:
         row = (
@@ -64,7 +58,7 @@ def results_table(groups: Sequence[RunGroup]) -> Table:
             mean_sd(values(group, "mean_width"), 1, 2),
             mean_sd(values(group, "bytes_up"), 1e-6),
             mean_sd(values(group, "bytes_down"), 1e-6),
-            mean_sd(values(group, "macs"), 1e-12, 2),
+            mean_sd(values(group, "macs"), 10.0**-power, 2),
         )
         open_runs = len(group.runs) - len(finished(group))
         seeds = f"{len(finished(group))}" + (f" (+ {open_runs} unfinished)" if open_runs else "")
@@ -73,6 +67,10 @@ def results_table(groups: Sequence[RunGroup]) -> Table:
         "Mean over seeds, ± standard deviation where there are several. MB = 10⁶ bytes over the whole run."
     )
     return Table(caption, head, tuple(rows))
+
+
+def _power(number: float) -> int:
+    return 3 * int(np.log10(max(number, 1.0)) // 3)
 
 
 def tier_table(groups: Sequence[RunGroup]) -> Table | None:
@@ -99,10 +97,9 @@ def audit_tables(report: AuditReport) -> list[Table]:
             tuple((_name(run), *(_cell(run.table[c]) for c in COLUMNS)) for run in report.runs),
         )
     ]
-    if len(report.runs) > len(report.summary):
-        rows = tuple(
-            (label, *(_spread(columns[c]) for c in COLUMNS)) for label, columns in report.summary.items()
-        )
+    repeated = report.repeated()
+    if repeated:
+        rows = tuple((label, *(_spread(columns[c]) for c in COLUMNS)) for label, columns in repeated.items())
         tables.append(Table("Over seeds: mean ± sd, smallest to largest.", ("method", *HEADINGS), rows))
     tiers = sorted({row.tier for run in report.runs for row in run.table.within_tier})
     if len(tiers) <= MAX_TIERS:
