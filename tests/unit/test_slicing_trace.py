@@ -50,7 +50,7 @@ def read_a_number(m: Forward, x: Tensor) -> Tensor:
 
 
 def branch_on_batch(m: Forward, x: Tensor) -> Tensor:
-    return m.last(m.first(x if len(x) > 3 else -x))
+    return m.last(m.first(x if x.shape[0] > 3 else -x))
 
 
 def fixed_batch(m: Forward, x: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def _explained(error: Exception, model: nn.Module) -> TraceError:
     if "Constraints violated" in text or "marked batch as dynamic" in text or "specialized" in text:
         return TraceError(
             f"the forward of {name} depends on the batch size, but batches of clients differ in size. "
-            "Take sizes from the input's shape instead of numbers, and do not branch on them."
+            "Take it from x.shape[0] (not from len(x) or a number), and do not branch on it."
         )
     return TraceError(
         f"the forward of {name} is not traceable at {where} ({text.splitlines()[0]}), but its operations "

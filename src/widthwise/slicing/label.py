@@ -267,9 +267,10 @@ class _Settler:
                 )
             return values
         layout = self.layout(edit.axis)
+        fixed = prod(factor for factor in layout if isinstance(factor, int))
         if all(isinstance(factor, int) for factor in layout):
-            return given
+            # A size that is left open stays so only where the batch is in it: there may be one such size.
+            return fixed if given == -1 and fixed % BATCH else given
         if edit.per_group is not None:
             return GroupCount(layout, edit.per_group)
-        fixed = prod(factor for factor in layout if isinstance(factor, int))
-        return -1 if fixed % BATCH == 0 else Size(layout)
+        return Size(layout) if fixed % BATCH else -1
