@@ -57,7 +57,9 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Params]]:
     groups: dict[str, Params] = {group: {} for group in header.pop("groups")}
     for key, value in safetensors.torch.load(data[8 + size :]).items():
         group, name = key.split(_SEPARATOR, 1)
-        groups[group][name] = value
+        # Copied out of the message: there a tensor starts at any address, and vectorised sums and products
+        # round differently on differently aligned memory.
+        groups[group][name] = value.clone()
     return header, groups
 
 

@@ -1,0 +1,216 @@
+"""A run that is killed, interrupted or moved to another executor ends in the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+import yaml
+
+from widthwise.core.errors import CheckpointError, DivergenceError
+from widthwise.engine import loop
+from widthwise.studies.build import run
+from widthwise.studies.config import RunConfig
+
+ROUNDS = 14
+# Everything a checkpoint must hold: control variates of clients and server, a policy that adapts, smoothed
+# estimates, and a checkpoint interval that does not divide the number of rounds.
+CONFIG = {
+    "task": {
+        "dataset": "digits",
+        "model": {"name": "mlp", "hidden": [16, 8]},
+        "clients": 8,
+        "partition": {"kind": "dirichlet", "alpha": 0.5},
+        "limit": 240,
+    },
+    "capacity": {"list": [0.25, 0.5, 0.75, 1.0, 0.5, 0.25, 1.0, 0.25]},
+    "method": {
+        "name": "hasfl",
+        "objective": "control-variates",
+        "warmup": 2,
+        "adapt_every": 1,
+        "normalise_every": 4,
+    },
+    "training": {
+        "rounds": ROUNDS,
+        "cohort": 4,
+        "local_epochs": 1,
+        "batch_size": 16,
+        "lr": 0.05,
+        "momentum": 0.0,
+    },
+    "engine": {"executor": "serial", "checkpoint_every": 4, "eval_every": 3},
+    "seed": 11,
+}
+
+
+def config(**engine) -> RunConfig:
+    return RunConfig(**{**CONFIG, "engine": {**CONFIG["engine"], **engine}})
+
+
+def content(folder: Path) -> dict:
+    """Everything that must be equal: all but wall time."""
+    result = json.loads((folder / "result.json").read_text())
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for record in (result, *rounds):
+        assert record.pop("seconds") > 0
+    return {
+        "result": result,
+        "rounds": rounds,
+        "clients": pd.read_parquet(folder / "clients.parquet"),
+        "state": safetensors.torch.load_file(folder / "checkpoint" / f"round-{ROUNDS:06d}.safetensors"),
+    }
+
+
+def assert_same(ours: dict, theirs: dict) -> None:
+    assert ours["result"] == theirs["result"]
+    assert ours["rounds"] == theirs["rounds"]
+    pd.testing.assert_frame_equal(ours["clients"], theirs["clients"], check_exact=True)
+    assert ours["state"].keys() == theirs["state"].keys()
+    for name, value in theirs["state"].items():
+        assert torch.equal(ours["state"][name], value), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    run(config(), folder)
+    found = content(folder)
+    assert any(name.startswith("client/") for name in found["state"])
+    assert any(name.startswith("server/") for name in found["state"])
+    assert len(found["clients"]) == ROUNDS * 8
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_run_gives_the_same_bits_in_worker_processes(undisturbed, tmp_path, workers):
+    run(config(executor="process", workers=workers), tmp_path / "run")
+    assert_same(content(tmp_path / "run"), undisturbed)
+
+
+def test_run_gives_the_same_bits_when_killed_and_resumed(undisturbed, tmp_path):
+    stored = config(executor="process", workers=2).to_dict()
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(stored))
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "widthwise.cli", "run", tmp_path / "config.yaml", "--out", out]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    rounds = out / "rounds.jsonl"
+    deadline = time.monotonic() + 120
+    while not (rounds.is_file() and rounds.read_text().count("\n") >= 6):
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (out / "result.json").exists()
+    # The last line may be cut off in the middle of a write.
+    with rounds.open("a") as file:
+        file.write('{"round": 9')
+    run(config(executor="serial"), out, resume=True)
+    assert_same(content(out), undisturbed)
+
+
+def test_run_is_saved_up_to_the_last_round_when_interrupted(undisturbed, tmp_path, monkeypatch):
+    original, calls = loop._one_round, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(loop, "_one_round", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(config(), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint" / "round-000005.json").is_file()
+    run(config(), tmp_path / "run", resume=True)
+    assert len(calls) == 6 + ROUNDS - 5
+    assert_same(content(tmp_path / "run"), undisturbed)
+
+
+def test_finished_run_is_read_not_repeated_when_resumed(undisturbed, tmp_path, monkeypatch):
+    first = run(config(), tmp_path / "run")
+    monkeypatch.setattr(loop, "_one_round", None)
+    again = run(config(), tmp_path / "run", resume=True)
+    assert again.result == first.result
+
+
+def test_diverged_run_keeps_its_last_finite_state_and_says_where(tmp_path):
+    broken = {**CONFIG, "training": {**CONFIG["training"], "lr": 1e30}}
+    with pytest.raises(DivergenceError, match=r"client \d, round 0, stage train"):
+        run(RunConfig(**broken), tmp_path / "run")
+    assert "DivergenceError" in (tmp_path / "run" / "error.txt").read_text()
+    assert (tmp_path / "run" / "checkpoint" / "round-000000.json").is_file()
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unfinished") / "run"
+    run(config(), folder)
+    (folder / "result.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def copy(unfinished, tmp_path) -> Path:
+    return Path(shutil.copytree(unfinished, tmp_path / "copy"))
+
+
+def test_run_refuses_a_folder_that_holds_the_run_already(copy):
+    with pytest.raises(CheckpointError, match=r"holds this run already\. Add --resume"):
+        run(config(), copy)
+
+
+def test_run_refuses_a_folder_of_another_configuration(copy):
+    with pytest.raises(CheckpointError, match="holds a run of another configuration"):
+        run(RunConfig(**{**CONFIG, "seed": 12}), copy, resume=True)
+
+
+def test_run_refuses_a_folder_with_other_files(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(CheckpointError, match="holds files that are not a run"):
+        run(config(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("how", ["truncate", "flip", "json", "missing"])
+def test_run_refuses_a_damaged_checkpoint(copy, how):
+    tensors = next((copy / "checkpoint").glob("*.safetensors"))
+    data = tensors.read_bytes()
+    if how == "truncate":
+        tensors.write_bytes(data[:-100])
+    elif how == "flip":
+        tensors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif how == "json":
+        tensors.with_suffix(".json").write_text("{")
+    else:
+        tensors.unlink()
+    before = sorted(p.name for p in copy.rglob("*"))
+    with pytest.raises(CheckpointError, match="but it is damaged"):
+        run(config(), copy, resume=True)
+    assert sorted(p.name for p in copy.rglob("*")) == before
+
+
+def test_run_refuses_a_checkpoint_of_another_run(copy):
+    record = next((copy / "checkpoint").glob("*.json"))
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps({**content, "config_hash": "0" * 16}))
+    with pytest.raises(CheckpointError, match="written by another configuration or version"):
+        run(config(), copy, resume=True)
+
+
+def test_run_refuses_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="cannot be written"):
+        run(config(), tmp_path / "file" / "run")
