@@ -111,11 +111,11 @@ class Plot:
 
 
 @contextmanager
-def canvas(rows: int = 1, columns: int = 1, height: float = 2.7) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield an empty figure of the page's width and its axes, in the page's style."""
+def canvas(columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield an empty figure of the page's width and its axes side by side, in the page's style."""
     with mpl.rc_context(_RC):
-        figure = Figure(figsize=(4.5, height), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, sharex=rows > 1, sharey=columns > 1)
+        figure = Figure(figsize=(4.5, 2.7), layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False, sharey=True)
         yield figure, list(axes.flat)
 
 
