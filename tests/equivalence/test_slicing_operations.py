@@ -88,9 +88,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]
     "sequences": (
         Sequences,
         (3, 4, 4),
-        {"cell": 6, "gru": 5, "plain": 4, "wide": 6, "down": 3, "down.2": 5, "mix": 7},
+        {"cell": 6, "gru": 5, "plain": 4, "wide": 6, "down": 3, "down.2": 5, "base": 7},
     ),
-    "heads": (Heads, (3, 4, 4), {"embed": 8, "qkv": 3, "query": 3}),
+    "heads": (Heads, (3, 4, 4), {"token": 8, "qkv": 3, "query": 3}),
 }
 
 

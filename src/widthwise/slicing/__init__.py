@@ -3,7 +3,8 @@
 from widthwise.slicing.cost import Cost, cost
 from widthwise.slicing.program import load_
 from widthwise.slicing.selectors import SELECTORS, Selector
-from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace, channels_at, trace
+from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace, channels_at
+from widthwise.slicing.tracing import trace
 
 __all__ = [
     "SELECTORS",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from widthwise.slicing.space import trace
+from widthwise.slicing.tracing import trace
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from widthwise.core.errors import SliceError, TraceError
+from widthwise.core.errors import SliceError
 from widthwise.core.params import Params
 from widthwise.core.records import SliceSpec
-from widthwise.slicing.capture import capture, tensors_of
 from widthwise.slicing.ir import Program, Shape, Tensor
-from widthwise.slicing.label import check_freeze, label
 from widthwise.slicing.layout import Layout, groups_of, size
 from widthwise.slicing.plan import Cut, cut
 from widthwise.slicing.program import build, load_
@@ -303,58 +301,6 @@ class WidthSpace:
             self._plans[key] = make()
         found: T = self._plans[key]
         return found
-
-
-def trace(
-    model: nn.Module, example_inputs: torch.Tensor | tuple[torch.Tensor, ...], freeze: Iterable[str] = ()
-) -> WidthSpace:
-    """Derive the channel groups of a model by following its forward pass once.
-
-    The forward is exported in training and in evaluation mode; each axis of each tensor is labelled by the
-    channels that it carries (see ``axes``). The axes of inputs and outputs, vocabularies and kernels are
-    never cut. The model is left as it was.
-
-    Args:
-        model: Any module whose forward takes tensors by position.
-        example_inputs: One tensor or a tuple of tensors, batch first. The batch may vary, other sizes not.
-        freeze: Paths of modules (as in ``named_modules``) whose output channels stay whole: an embedding's
-            width, an LSTM's hidden units, a convolution's output channels.
-
-    Returns:
-        The width space.
-
-    Raises:
-        TraceError: if an operation is not understood, the forward depends on data, or a frozen name is
-            unknown.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        >>> space = trace(model, torch.zeros(2, 4))
-        >>> space.groups, space.num_params(space.nested(0.5))
-        ((ChannelGroup(name='0', size=8),), 30)
-    """
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs) or inputs[0].ndim == 0:
-        kinds = ", ".join(type(x).__name__ for x in inputs) or "empty"
-        raise TraceError(
-            f"example_inputs is {kinds}, but it must be a tensor or a tuple of tensors with the batch first. "
-            "Pass what the forward takes, for example torch.zeros(2, 3, 32, 32)."
-        )
-    freeze = (freeze,) if isinstance(freeze, str) else tuple(freeze)
-    program, shapes = capture(model, inputs)
-    tensors, aliases = tensors_of(model)
-    check_freeze(freeze, [name for name, _ in model.named_modules() if name], program.steps)
-    found = label(program, tensors, shapes, freeze)
-    layouts = {name: ParamLayout(tensor, found.layouts[name]) for name, tensor in tensors.items()}
-    return WidthSpace(
-        found.program,
-        found.groups,
-        layouts,
-        aliases,
-        found.macs,
-        tuple(name for name in found.output_tensors if tensors[name].parameter),
-        freeze,
-    )
 
 
 def _shape(layout: ParamLayout, counts: Mapping[str, int]) -> Shape:

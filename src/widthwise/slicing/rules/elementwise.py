@@ -18,7 +18,10 @@ xlogy zero zeros_like _to_copy full_like empty_like
 
 @rule(*_NAMES.split())
 def elementwise(call: Call) -> Labels:
-    """Broadcast from the right; axes that are not of size 1 are the same axis."""
+    """Broadcast from the right; axes that are not of size 1 are the same axis.
+
+    A softmax along a cut axis is one over its kept positions, as a mean is.
+    """
     rank = len(call.shape)
     result: list[Axis] = [()] * rank
     for labels in call.tensors():
