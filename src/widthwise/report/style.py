@@ -124,6 +124,6 @@ def legend_below(figure: Figure, axes: Axes, title: str | None = None) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         longest = max(map(len, labels))
-        columns = min(len(labels), max(1, 40 // (longest + 3)))
+        columns = min(len(labels), max(1, 56 // (longest + 4)))
         figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(labels) // columns))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
