@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from widthwise.core.params import load_
 from widthwise.core.records import SliceSpec
-from widthwise.slicing import WidthSpace, load_, trace
+from widthwise.slicing import WidthSpace, trace
 
 
 class Recurrent(nn.Module):

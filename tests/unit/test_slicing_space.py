@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from widthwise.core.errors import SliceError
+from widthwise.core.params import load_
 from widthwise.core.records import SliceSpec
-from widthwise.slicing import ChannelGroup, WidthSpace, channels_at, load_, trace
+from widthwise.slicing import ChannelGroup, WidthSpace, channels_at, trace
 
 
 class Net(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Params = dict[str, Tensor]
 
@@ -15,6 +15,15 @@ def clone(params: Mapping[str, Tensor]) -> Params:
     return {
         name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in params.items()
     }
+
+
+@torch.no_grad()
+def load_(module: nn.Module, *named: Mapping[str, Tensor]) -> None:
+    """Copy values into a module's parameters and buffers, by name, in place; others keep their value."""
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for tensors in named:
+        for name, value in tensors.items():
+            own[name].copy_(value)
 
 
 def zeros_like(params: Mapping[str, Tensor]) -> Params:

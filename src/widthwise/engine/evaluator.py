@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from widthwise.core.errors import DivergenceError
+from widthwise.core.params import load_
 from widthwise.core.records import SliceSpec
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
-from widthwise.training import ModuleCache, evaluate, load_, recalibrate
+from widthwise.training import ModuleCache, evaluate, recalibrate
 
 
 class Evaluator:

@@ -1,7 +1,6 @@
 """Trace a module once into a width space; slice, scatter, mask and count any width of it."""
 
 from widthwise.slicing.cost import Cost, cost
-from widthwise.slicing.program import load_
 from widthwise.slicing.selectors import SELECTORS, Selector
 from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace, channels_at
 from widthwise.slicing.tracing import trace
@@ -15,6 +14,5 @@ __all__ = [
     "WidthSpace",
     "channels_at",
     "cost",
-    "load_",
     "trace",
 ]

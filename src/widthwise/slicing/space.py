@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from widthwise.core.errors import SliceError
-from widthwise.core.params import Params
+from widthwise.core.params import Params, load_
 from widthwise.core.records import SliceSpec
 from widthwise.slicing.ir import Program, Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
 from widthwise.slicing.plan import Cut, cut
-from widthwise.slicing.program import build, load_
+from widthwise.slicing.program import build
 
 T = TypeVar("T")
 _PLANS_KEPT = 128  # plans of so many specs are remembered; a selector may make a new spec every round

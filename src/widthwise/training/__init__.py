@@ -9,7 +9,7 @@ from widthwise.training.control_variates import ControlVariates
 from widthwise.training.distillation import Distillation
 from widthwise.training.evaluate import Evaluation, evaluate
 from widthwise.training.loop import train
-from widthwise.training.modules import ModuleCache, load_
+from widthwise.training.modules import ModuleCache
 from widthwise.training.objective import Local, LocalSetting, Objective
 from widthwise.training.plain import Plain
 from widthwise.training.proximal import Proximal
@@ -43,7 +43,6 @@ __all__ = [
     "TrainingConfig",
     "epoch_batches",
     "evaluate",
-    "load_",
     "recalibrate",
     "train",
 ]

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import kl_div, log_softmax
 
-from widthwise.core.params import clone
+from widthwise.core.params import clone, load_
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
-from widthwise.training.modules import load_
 from widthwise.training.objective import Local, LocalSetting, Objective
 
 

@@ -11,12 +11,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import first_non_finite
+from widthwise.core.params import first_non_finite, load_
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.seeds import SeedTree
 from widthwise.training.batches import epoch_batches
-from widthwise.training.modules import load_
 from widthwise.training.objective import Local, LocalSetting, Objective
 
 

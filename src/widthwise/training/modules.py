@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 
 import torch
-from torch import Tensor, fx, nn
+from torch import nn
 
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
@@ -36,30 +35,9 @@ class ModuleCache:
         """Return the module of ``spec``."""
         key = spec.key()
         if key not in self._modules:
-            self._modules[key] = _channels_last(self._space.module(spec))
+            module = self._space.module(spec)
+            self._modules[key] = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             if len(self._modules) > MAX_MODULES:
                 self._modules.popitem(last=False)
         self._modules.move_to_end(key)
         return self._modules[key]
-
-
-def _channels_last(module: nn.Module) -> nn.Module:
-    """Return the module with convolution weights in channels-last order, which activations then follow."""
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if isinstance(module, fx.GraphModule):
-        # ``x.view(n, -1)`` fails on such activations; reshape gives the same values, by copying.
-        for node in module.graph.nodes:
-            if node.target is torch.ops.aten.view.default:
-                node.target = torch.ops.aten.reshape.default
-        module.recompile()
-    return module
-
-
-@torch.no_grad()
-def load_(module: nn.Module, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-    """Overwrite the module's parameters and buffers in place. Buffers that are not given keep their value."""
-    for name, parameter in module.named_parameters():
-        parameter.copy_(params[name])
-    for name, buffer in module.named_buffers():
-        if name in buffers:
-            buffer.copy_(buffers[name])
