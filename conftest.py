@@ -12,7 +12,7 @@ PLACES = (ROOT.parent / "shared" / "data", ROOT / "shared" / "data")
 
 
 def real_data() -> Path | None:
-    """Return the folder of Parquet files: ``WIDTHWISE_DATA``, or ``shared/data`` in or beside the repository."""
+    """Return the folder of Parquet files: ``WIDTHWISE_DATA``, or ``shared/data`` here or beside here."""
     named = os.environ.get("WIDTHWISE_DATA")
     places = [Path(named)] if named else PLACES
     return next((place for place in places if place.is_dir()), None)

@@ -41,7 +41,7 @@ class ProgressSink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._stop()
 
     def on_start(self, federation: Federation, start_round: int) -> None:
         """Begin at ``start_round``."""
@@ -67,7 +67,11 @@ class ProgressSink:
 
     def on_end(self, result: dict[str, Any]) -> None:
         """Take the bar away."""
-        self._bar.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._task is not None:  # rich prints an empty line for a bar that never was
+            self._bar.stop()
 
     def _line(self, record: RoundRecord, done: int) -> str:
         per_round = (time.monotonic() - self._begun) / (done - self._start)
