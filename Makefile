@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest -W error
+	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from typing import Any
 from widthwise.engine.runs import RunResult
 
 NOT_A_SETTING = ("seed", "engine", "config_hash")
+_ABSENT = object()  # unlike None, which is a value
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,12 @@ def differences(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Example:
         >>> differences([{"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}}])
         [{'b.c': 2}, {'b.c': 3}]
+        >>> differences([{"a": None}, {}])
+        [{'a': None}, {}]
     """
     flat = [flatten(one) for one in settings]
     keys = list(dict.fromkeys(key for one in flat for key in one))
-    told = [key for key in keys if any(one.get(key) != flat[0].get(key) for one in flat)]
+    told = [key for key in keys if any(one.get(key, _ABSENT) != flat[0].get(key, _ABSENT) for one in flat)]
     return [{key: one[key] for key in told if key in one} for one in flat]
 
 
