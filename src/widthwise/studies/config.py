@@ -42,9 +42,8 @@ class RunConfig(BaseModel):
         ConfigError: naming every problem by its dotted path, one per line.
 
     Example:
-        >>> config = RunConfig(task={"dataset": "digits", "model": "cnn-small", "clients": 20},
-        ...                    method={"name": "heterofl"})
-        >>> config.method["policy"]
+        >>> task = {"dataset": "digits", "model": "cnn-small", "partition": {"kind": "iid"}}
+        >>> RunConfig(task=task, method={"name": "heterofl"}).method["policy"]
         'capacity'
     """
 
