@@ -1,0 +1,181 @@
+"""Planning, accounting and evaluation of a round, on one small traced model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from widthwise.core.errors import DivergenceError
+from widthwise.engine.accounting import client_cost
+from widthwise.engine.evaluator import Evaluator
+from widthwise.engine.round import Broadcast, dispatch, finish_round, plan_round, sample_cohort
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
+from widthwise.methods import build_method
+from widthwise.studies.build import build
+from widthwise.studies.config import RunConfig
+
+CAPACITIES = [0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return build(
+        RunConfig(
+            task={
+                "dataset": "digits",
+                "model": "cnn-small",
+                "norm": "batch",
+                "clients": 6,
+                "partition": {"kind": "iid"},
+                "limit": 120,
+                "test_limit": 100,
+            },
+            capacity={"list": CAPACITIES},
+            method={"name": "heterofl"},
+            training={"rounds": 3, "cohort": 4, "local_epochs": 2, "batch_size": 8, "momentum": 0.0},
+            engine={"executor": "serial", "recalibration_samples": 60},
+            seed=5,
+        )
+    )
+
+
+def with_method(fed, **method):
+    return replace(fed, method=build_method(method))
+
+
+def one_round(fed, state=None):
+    plan, state = plan_round(fed, state or ServerState.initial(fed))
+    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+    reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
+    new, outcome = finish_round(fed, state, plan, reports)
+    return plan, reports, new, outcome
+
+
+def test_cohort_depends_on_seed_and_round_only(fed):
+    cohorts = [sample_cohort(fed, t).client_ids for t in range(20)]
+    assert cohorts == [sample_cohort(with_method(fed, name="fedavg"), t).client_ids for t in range(20)]
+    assert len(set(cohorts)) > 3
+    assert all(len(set(c)) == 4 and list(c) == sorted(c) for c in cohorts)
+    assert {i for c in cohorts for i in c} == set(range(6))
+
+
+def test_client_stream_is_its_own_in_every_round(fed):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    later, _ = plan_round(fed, replace(state, round_index=1))
+    seeds = [a.seed for a in (*plan.assignments, *later.assignments)]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_dispatch_sends_the_leading_channels_only(fed):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    for a in plan.assignments:
+        task = dispatch(fed.space, Broadcast.of(state), a)
+        assert a.spec.width == CAPACITIES[a.client_id]
+        kept = task.params["0.weight"].shape[0]
+        assert kept == 16 * a.spec.width
+        assert torch.equal(task.params["0.weight"], state.params["0.weight"][:kept])
+
+
+def test_round_leaves_the_state_it_started_from_unchanged(fed):
+    start = ServerState.initial(fed)
+    before = {name: value.clone() for name, value in start.params.items()}
+    _, _, new, _ = one_round(fed, start)
+    assert all(torch.equal(start.params[name], before[name]) for name in before)
+    assert not torch.equal(new.params["0.weight"], before["0.weight"])
+    assert new.round_index == 1
+
+
+def test_batch_norm_statistics_are_never_averaged(fed):
+    start = ServerState.initial(fed)
+    _, reports, new, _ = one_round(fed, start)
+    assert new.buffers.keys() == start.buffers.keys()
+    assert all(torch.equal(new.buffers[name], start.buffers[name]) for name in start.buffers)
+    assert not set(start.buffers) & set(reports[0].delta)
+
+
+def test_costs_are_those_of_the_slices(fed):
+    """HeteroFL sends and returns the slice; a step is three forward passes; SCAFFOLD doubles the bytes."""
+    plan, reports, _, _ = one_round(fed)
+    for a, report in zip(plan.assignments, reports, strict=True):
+        cost = client_cost(fed, a, report)
+        slice_bytes = 4 * sum(value.numel() for value in report.delta.values())
+        assert cost.bytes_up == cost.bytes_down == slice_bytes
+        assert cost.macs == 3 * fed.space.macs(a.spec) * report.num_examples * 2
+    scaffold = with_method(fed, name="heterofl", objective="control-variates")
+    plan, reports, _, _ = one_round(scaffold)
+    for a, report in zip(plan.assignments, reports, strict=True):
+        cost = client_cost(scaffold, a, report)
+        assert cost.bytes_up == cost.bytes_down == 2 * 4 * sum(v.numel() for v in report.delta.values())
+
+
+def test_distillation_counts_the_teacher(fed):
+    fjord = with_method(fed, name="fjord")
+    plan, reports, _, _ = one_round(fjord)
+    below = [(a, r) for a, r in zip(plan.assignments, reports, strict=True) if a.spec.width < a.capacity]
+    assert below
+    for a, report in below:
+        cost = client_cost(fjord, a, report)
+        assert a.context_spec.width == a.capacity
+        assert cost.bytes_down == fed.space.upload_bytes(fed.space.nested(a.capacity))
+        assert cost.bytes_up == fed.space.upload_bytes(a.spec)
+        per_sample = 3 * fed.space.macs(a.spec) + fed.space.macs(a.context_spec)
+        assert cost.macs == per_sample * report.num_examples * 2
+
+
+def test_coverage_counts_what_the_cohort_trains(fed):
+    uniform = with_method(fed, name="uniform")
+    _, _, state, outcome = one_round(uniform)
+    half = fed.space.num_params(fed.space.nested(0.5)) / fed.space.num_params(fed.space.full())
+    assert outcome.coverage == outcome.ever_covered == pytest.approx(half)
+    untouched = ServerState.initial(uniform).params["0.weight"][8:]
+    assert torch.equal(state.params["0.weight"][8:], untouched)
+
+
+def test_weighting_by_clients_counts_every_client_once(fed):
+    by_client = with_method(fed, name="fedavg", weighting="clients")
+    start = ServerState.initial(by_client)
+    _, reports, new, _ = one_round(by_client, start)
+    mean = torch.stack([r.delta["11.bias"].double() for r in reports]).mean(dim=0)
+    torch.testing.assert_close(new.params["11.bias"].double(), start.params["11.bias"] + mean)
+
+
+def test_server_step_names_the_parameter_that_is_not_finite(fed):
+    state = ServerState.initial(fed)
+    plan, reports, _, _ = one_round(fed, state)
+    state.params["11.bias"][0] = float("inf")
+    with pytest.raises(DivergenceError, match=r"round 0, stage server step: .*'11.bias' is not finite"):
+        finish_round(fed, state, plan, reports)
+
+
+class TestEvaluator:
+    def test_it_recalibrates_batch_norm_of_the_slice(self, fed):
+        _, _, state, _ = one_round(fed)
+        evaluator = Evaluator(fed)
+        spec = fed.space.nested(0.5)
+        first = evaluator(state, spec)
+        assert 0 <= first[0] <= 1
+        module = evaluator._modules(spec)
+        statistics = {n: b.clone() for n, b in module.named_buffers() if n.endswith("running_mean")}
+        assert len(statistics) == 2
+        assert all(value.abs().sum() > 0 for value in statistics.values())
+        # By hand: the first convolution's outputs over the same samples, in the same batches.
+        inputs = fed.task.train.batch(evaluator._sample)[0]
+        outputs = torch.nn.functional.conv2d(
+            inputs, state.params["0.weight"][:8], state.params["0.bias"][:8], padding=1
+        )
+        torch.testing.assert_close(
+            statistics["1.running_mean"], outputs.mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5
+        )
+        assert evaluator(state, spec) == first
+
+    def test_it_refuses_a_loss_that_is_not_finite(self, fed):
+        state = ServerState.initial(fed)
+        state.params["11.weight"].fill_(1e38)
+        with pytest.raises(DivergenceError, match="stage evaluation: the test loss is"):
+            Evaluator(fed)(state, fed.space.full())
+
+    def test_it_gives_one_accuracy_for_each_tier(self, fed):
+        assert list(Evaluator(fed).tiers(ServerState.initial(fed))) == ["0.25", "0.5", "0.75", "1"]
