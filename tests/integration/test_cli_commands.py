@@ -117,6 +117,12 @@ def test_run_refuses_a_folder_of_another_configuration(config: Path, finished: t
     assert sorted(finished[0].rglob("*")) == before
 
 
+def test_run_refuses_a_folder_that_cannot_be_written(config: Path) -> None:
+    result = call("run", config, "--out", "/proc/nothing/here")
+    assert result.exit_code == 2
+    assert "/proc/nothing/here" in result.stderr
+
+
 def test_run_reads_a_finished_run_when_resumed(config: Path, finished: tuple[Path, Result]) -> None:
     result = call("run", config, "--out", finished[0], "--resume", "--json")
     assert result.exit_code == 0
