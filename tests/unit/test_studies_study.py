@@ -12,6 +12,7 @@ from widthwise.core.errors import ConfigError, RunError
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.studies import PlannedRun, Study, bundled_studies, load_study, plan, run_study
 
+STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 BASE = {
     "task": {"dataset": "digits", "model": "mlp", "clients": 4, "partition": {"kind": "iid"}},
     "training": {"rounds": 2, "cohort": 2},
@@ -145,6 +146,11 @@ def test_resolve_refuses_a_source_with_fewer_rounds(tmp_path: Path, make_run: An
 def test_bundled_studies_are_valid_in_every_profile(name: str, profile: str | None, tmp_path: Path) -> None:
     planned = plan(load_study(name, profile), tmp_path)
     assert len({run.path for run in planned}) == len(planned) >= 5
+
+
+@pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_example_studies_are_valid(file: Path, tmp_path: Path) -> None:
+    assert plan(load_study(str(file)), tmp_path)
 
 
 def test_load_study_reads_a_file_and_replaces_seeds(tmp_path: Path) -> None:
