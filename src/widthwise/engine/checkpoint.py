@@ -116,7 +116,7 @@ def _restore(path: Path, record: dict[str, Any], tensors: Params, fed: Federatio
     for group, named in groups.items():
         if group.startswith("client/"):
             _, client, name = group.split("/", 2)
-            clients.setdefault(int(client), {})[name] = named
+            clients.setdefault(int(client), {})[name] = {n: named[n] for n in start.params}
     return ServerState(
         round_index=int(record["round"]),
         params={name: params[name] for name in start.params},

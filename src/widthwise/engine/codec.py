@@ -45,21 +45,24 @@ def pack(header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Tensor]]) 
         for group, tensors in groups.items()
         for name, value in tensors.items()
     }
-    head = json.dumps({**header, "groups": list(groups)}).encode()
+    # Written down, since safetensors keeps no order: sums over parameters must run in one order everywhere.
+    names = {group: list(tensors) for group, tensors in groups.items()}
+    head = json.dumps({**header, "groups": names}).encode()
     body = safetensors.torch.save({name: value.contiguous() for name, value in flat.items()})
     return struct.pack("<Q", len(head)) + head + body
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Params]]:
-    """Return header and groups of ``pack``."""
+    """Return header and groups of ``pack``, tensors in the order in which they were packed."""
     (size,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + size])
-    groups: dict[str, Params] = {group: {} for group in header.pop("groups")}
-    for key, value in safetensors.torch.load(data[8 + size :]).items():
-        group, name = key.split(_SEPARATOR, 1)
-        # Copied out of the message: there a tensor starts at any address, and vectorised sums and products
-        # round differently on differently aligned memory.
-        groups[group][name] = value.clone()
+    body = safetensors.torch.load(data[8 + size :])
+    # Copied out of the message: there a tensor starts at any address, and vectorised sums and products
+    # round differently on differently aligned memory.
+    groups = {
+        group: {name: body[f"{group}{_SEPARATOR}{name}"].clone() for name in names}
+        for group, names in header.pop("groups").items()
+    }
     return header, groups
 
 
