@@ -72,7 +72,7 @@ def write_run_folder(
     }
     (path / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
     partition = {
-        "digest": "abc",
+        "hash": "abc",
         "num_clients": clients,
         "num_classes": 10,
         "class_names": [str(c) for c in range(10)],

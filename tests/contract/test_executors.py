@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 from widthwise.core.errors import DivergenceError, RunError
+from widthwise.core.records import SliceSpec
+from widthwise.engine import EngineConfig
 from widthwise.engine.codec import decode_report, encode_report
 from widthwise.engine.executors import EXECUTORS
 from widthwise.engine.round import Broadcast, plan_round
@@ -19,7 +23,7 @@ from widthwise.studies.config import RunConfig
 
 
 def federation(**method):
-    fed = build(
+    return build(
         RunConfig(
             task={
                 "dataset": "digits",
@@ -34,8 +38,6 @@ def federation(**method):
             seed=3,
         )
     )
-    fed.task.share_()
-    return fed
 
 
 def runner_of(fed):
@@ -85,6 +87,20 @@ def test_executor_names_client_round_and_stage_when_training_diverges(entry):
     assert caught.value.round_index == 0
     assert caught.value.client is not None
     assert "train" in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
+def test_executor_names_the_client_when_a_slice_does_not_fit(entry):
+    fed = federation()
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    alien = replace(plan.assignments[0], spec=SliceSpec(0.5, {"nowhere": range(1)}))
+    message = rf"client {alien.client_id}, round 0, stage training: SliceError: the spec's groups are nowhere"
+    with entry.value(runner_of(fed), 1) as executor, pytest.raises(RunError, match=message):
+        list(executor.run(Broadcast.of(state), [alien]))
+
+
+def test_configuration_knows_every_executor():
+    assert set(get_args(EngineConfig.model_fields["executor"].annotation)) == set(EXECUTORS.names())
 
 
 def test_process_executor_names_the_client_when_a_worker_is_killed():

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import get_args
 
 import pytest
 
+from widthwise.aggregation import UNCOVERED
 from widthwise.core.errors import ConfigError
 from widthwise.methods import METHODS, PARTS, build_method
+from widthwise.methods.method import Uncovered
 
 # What a part needs before it can be built on its own.
 NEEDED = {"random-budget": {"budget": 0.45}}
@@ -87,6 +90,10 @@ def test_build_method_hands_each_option_to_the_part_that_declares_it() -> None:
 def test_build_method_refuses_what_it_does_not_know(config: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         build_method(config)
+
+
+def test_method_knows_every_rule_for_uncovered_coordinates() -> None:
+    assert set(get_args(Uncovered)) == set(UNCOVERED)
 
 
 def test_build_method_lists_all_problems_of_all_parts() -> None:

@@ -177,6 +177,17 @@ def test_run_refuses_a_folder_of_another_configuration(copy):
         run(RunConfig(**{**CONFIG, "seed": 12}), copy, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "started with other data or another partition"), ("{", r"partition\.json .* cannot be read")],
+)
+def test_run_refuses_to_go_on_with_other_data(copy, text, message):
+    file = copy / "partition.json"
+    file.write_text(text or file.read_text().replace('"hash": "', '"hash": "0'))
+    with pytest.raises(CheckpointError, match=message):
+        run(config(), copy, resume=True)
+
+
 def test_run_refuses_a_folder_with_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(CheckpointError, match="holds files that are not a run"):

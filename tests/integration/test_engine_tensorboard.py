@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from widthwise.core.errors import ConfigError
-from widthwise.engine.sinks import TensorBoardSink
 from widthwise.studies.build import run
 from widthwise.studies.config import RunConfig
 
@@ -40,7 +39,8 @@ def test_run_writes_the_figures_of_rounds_jsonl_as_events(tmp_path):
     assert "tier_accuracy/0.25" in events.Tags()["scalars"]
 
 
-def test_sink_says_what_to_install_when_tensorboard_is_missing(tmp_path, monkeypatch):
+def test_run_says_what_to_install_and_writes_nothing_when_tensorboard_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"pip install 'widthwise\[tensorboard\]'"):
-        TensorBoardSink(tmp_path)
+        run(config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

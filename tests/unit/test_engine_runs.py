@@ -67,7 +67,7 @@ def test_load_run_refuses_a_folder_that_is_not_a_run(tmp_path: Path):
         ("config.yaml", "method: {name: hasfl}", "it lacks seed"),
         ("config.yaml", "method: hasfl\nseed: 1", "the method has no name"),
         ("environment.json", "[]", "it holds list where a mapping belongs"),
-        ("partition.json", "{}", "it lacks digest, num_clients"),
+        ("partition.json", "{}", "it lacks hash, num_clients"),
         ("rounds.jsonl", '{"round": 0}', "its last line is cut off"),
         ("rounds.jsonl", '{"round": 0}\n', "it lacks accuracy, loss"),
         ("rounds.jsonl", "nonsense\n", "Expecting value"),

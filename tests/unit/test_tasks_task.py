@@ -52,10 +52,11 @@ def test_limit_keeps_random_samples_and_leaves_test_alone() -> None:
     assert len(task_of(42, test_limit=50).test) == 50
 
 
-def test_share_moves_task_to_shared_memory_and_keeps_it() -> None:
+def test_share_moves_data_to_shared_memory_and_keeps_it() -> None:
     task = task_of(limit=200, clients=4)
     before = task.train.batch(task.partition.client(1))
-    task.share_()
+    task.train.share_()
+    task.partition.share_()
     assert task.partition.indices.is_shared()
     after = pickle.loads(pickle.dumps(task)).train.batch(task.partition.client(1))
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))

@@ -170,7 +170,10 @@ def aggregate(
     with torch.no_grad():
         for spec, delta, num_examples in updates:
             if bad := first_non_finite(delta):
-                raise RunError(f"the update of {bad!r} is not finite", stage="aggregation")
+                raise RunError(
+                    f"the update of {bad!r} is not finite, but a mean needs finite numbers. Leave it out.",
+                    stage="aggregation",
+                )
             stats.add_(space, spec, delta, num_examples)
         mean, covered = stats.mean()
         return server_step(global_params, mean, covered, uncovered), covered

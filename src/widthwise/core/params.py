@@ -31,24 +31,9 @@ def zeros_like(params: Mapping[str, Tensor]) -> Params:
     return {name: torch.zeros_like(value) for name, value in params.items()}
 
 
-def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:
-    """Return a - b."""
-    return {name: a[name] - b[name] for name in a}
-
-
-def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float = 1.0) -> Params:
-    """Return a + scale * b."""
-    return {name: torch.add(a[name], b[name], alpha=scale) for name in a}
-
-
 def squared_norm(params: Mapping[str, Tensor]) -> float:
     """Return the sum of squares over all coordinates, accumulated in float64."""
     return sum(float(value.detach().double().square().sum()) for value in params.values())
-
-
-def num_coordinates(params: Mapping[str, Tensor]) -> int:
-    """Return the number of coordinates."""
-    return sum(value.numel() for value in params.values())
 
 
 def first_non_finite(params: Mapping[str, Tensor]) -> str | None:

@@ -52,7 +52,9 @@ class Registry(Generic[T]):
             ConfigError: if the name is taken.
         """
         if name in self._entries:
-            raise ConfigError(f"{self.kind} {name!r} is registered twice. Choose another name.")
+            raise ConfigError(
+                f"{self.kind} {name!r} is registered twice, but names are unique. Choose another."
+            )
         self._entries[name] = Entry(name, value, summary, source)
 
     def __getitem__(self, name: str) -> Entry[T]:

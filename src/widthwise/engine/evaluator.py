@@ -33,10 +33,6 @@ class Evaluator:
         self._modules = ModuleCache(fed.space)
 
     @cached_property
-    def _recalibrates(self) -> bool:
-        return any(name.endswith("running_mean") for name in self._fed.space.buffers)
-
-    @cached_property
     def _sample(self) -> Tensor:
         rng = self._fed.seeds.at("recalibration").numpy()
         owned = self._fed.task.partition.indices
@@ -52,13 +48,15 @@ class Evaluator:
         fed = self._fed
         module = self._modules(spec)
         load_(module, fed.space.take(state.params, spec), fed.space.take(state.buffers, spec))
-        if self._recalibrates:
+        if fed.space.has_batch_norm:
             batches = torch.split(self._sample, fed.engine.eval_batch_size)
             recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
         accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)
         if not math.isfinite(loss):
             raise DivergenceError(
-                f"the test loss is {loss}", round_index=state.round_index - 1, stage="evaluation"
+                f"the test loss is {loss}, but it must be finite. Lower training.lr.",
+                round_index=state.round_index - 1,
+                stage="evaluation",
             )
         return accuracy, loss
 

@@ -102,6 +102,18 @@ class RunFolder:
                 f"output folder is {str(self.path)!r}, but it holds this run already. "
                 "Add --resume to go on with it, or choose another --out."
             )
+        try:
+            started_with = json.loads((self.path / "partition.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"partition.json in {str(self.path)!r} cannot be read ({error}), but a resumed run must have "
+                "the data that it started with. Choose another --out."
+            ) from error
+        if started_with != describe_partition(fed):
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but its run started with other data or another "
+                "partition (see partition.json). Give the same data, or choose another --out."
+            )
 
     def _rewind(self, round_index: int) -> None:
         """Drop what was written after the checkpoint: those rounds are run again."""
@@ -173,7 +185,7 @@ def describe_partition(fed: Federation) -> dict[str, Any]:
     task = fed.task
     counts = task.class_counts()
     return {
-        "digest": task.partition.digest(),
+        "hash": task.partition.digest(),
         "num_clients": len(task.capacities),
         "num_classes": task.train.num_classes,
         "class_names": list(task.train.class_names),

@@ -50,13 +50,12 @@ def run_federation(
             saved and ``error.txt`` in the run folder holds the traceback.
         KeyboardInterrupt: on Ctrl-C, after everything up to the last finished round has been saved.
     """
+    sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
     folder = RunFolder(out)
     state = folder.open(fed, resume)
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)
-    sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
-    fed.task.share_()
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
     evaluator = Evaluator(fed)
     for sink in sinks:

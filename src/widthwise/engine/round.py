@@ -9,8 +9,9 @@ import torch
 
 from widthwise.aggregation import CoordinateMean, server_step
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, first_non_finite
+from widthwise.core.params import Params, clone, first_non_finite
 from widthwise.core.records import ClientReport, ClientTask, Cohort, LocalConfig, SliceSpec
+from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
 from widthwise.slicing import SELECTORS, WidthSpace
@@ -97,8 +98,9 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
 
 def _client_state(fed: Federation, state: ServerState, client: int, spec: SliceSpec) -> dict[str, Params]:
     stored = state.clients.get(client, {})
+    # Cloned, since a view would travel to a worker together with all that it is a view of.
     return {
-        name: fed.space.take(stored[name], spec)
+        name: clone(fed.space.take(stored[name], spec))
         if name in stored
         else {n: torch.zeros(shape) for n, shape in fed.space.shapes(spec).items()}
         for name in fed.method.objective.client_state
@@ -155,7 +157,10 @@ def finish_round(
     params = server_step(state.params, mean, covered, method.uncovered)
     if bad := first_non_finite(params):
         raise DivergenceError(
-            f"the global parameter {bad!r} is not finite", round_index=t, stage="server step"
+            f"the global parameter {bad!r} is not finite, but training needs finite numbers. "
+            "Lower training.lr.",
+            round_index=t,
+            stage="server step",
         )
     ever = {name: state.ever_covered[name] | covered[name] for name in covered}
     new = replace(
@@ -179,7 +184,8 @@ def _adapt(fed: Federation, state: ServerState, reports: Sequence[ClientReport],
     estimator, t = fed.method.estimator, state.round_index - 1
     if estimator is None or not estimator.due(t):
         return state
-    measured = estimator.measure(fed.space, reports, mean)
+    with one_thread():
+        measured = estimator.measure(fed.space, reports, mean)
     estimates = estimator.update(state.estimates, measured, t)
     policy = fed.method.policy.observe(state.policy, fed.population, estimates)
     return replace(state, estimates=estimates, policy=policy, measured=True)

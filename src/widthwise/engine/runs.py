@@ -43,7 +43,7 @@ CLIENT_COLUMNS = (
     "bytes_down",
 )
 PARTITION_KEYS = (
-    "digest",
+    "hash",
     "num_clients",
     "num_classes",
     "class_names",

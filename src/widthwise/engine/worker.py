@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
-from widthwise.core.errors import RunError, WidthwiseError
+from widthwise.core.errors import RunError
 from widthwise.core.records import ClientReport
+from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Dataset, Partition
@@ -40,20 +39,17 @@ class ClientRunner:
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
         """
-        threads = torch.get_num_threads()
-        # One thread per client: the bits of a sum depend on how it is split, so serial and process
-        # executors agree only at the same number of threads.
-        torch.set_num_threads(1)
         try:
-            return train(
-                dispatch(self.space, broadcast, assignment),
-                space=self.space,
-                module_for=self.module_for,
-                dataset=self.dataset,
-                indices=self.partition.client(assignment.client_id),
-                objective=self.objective,
-            )
-        except WidthwiseError:
+            with one_thread():
+                return train(
+                    dispatch(self.space, broadcast, assignment),
+                    space=self.space,
+                    module_for=self.module_for,
+                    dataset=self.dataset,
+                    indices=self.partition.client(assignment.client_id),
+                    objective=self.objective,
+                )
+        except RunError:
             raise
         except Exception as error:
             raise RunError(
@@ -62,5 +58,3 @@ class ClientRunner:
                 round_index=assignment.round_index,
                 stage="training",
             ) from error
-        finally:
-            torch.set_num_threads(threads)

@@ -10,7 +10,7 @@ from widthwise.heterogeneity import Estimator
 from widthwise.training import Objective
 
 Weighting = Literal["examples", "clients"]
-Uncovered = Literal["keep"]
+Uncovered = Literal["keep", "zero"]
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,11 @@ class WidthSpace:
         self._layouts, self._full = dict(layouts), dict(groups)
         self._plans: dict[Any, Any] = {}
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the forward runs a batch norm, whose statistics each slice has of its own."""
+        return any(step.op.startswith("aten.batch_norm") for step in self._program.steps)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": {}}
 

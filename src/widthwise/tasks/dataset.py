@@ -100,6 +100,8 @@ class ArraySet(Dataset):
     augment: bool = False
 
     def __post_init__(self) -> None:
+        if not self.values.is_floating_point():
+            return
         bad = ~self.values.isfinite().flatten(1)
         if bad.any():
             column = int(bad.any(0).nonzero()[0])

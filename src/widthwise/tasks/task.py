@@ -115,7 +115,7 @@ def resolve_model(name: str, signature: Signature, options: Mapping[str, Any] | 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Everything that a run learns from. Picklable; ``share_()`` puts the data into shared memory.
+    """Everything that a run learns from. Picklable.
 
     Attributes:
         name: Name of the data set.
@@ -156,11 +156,6 @@ class Task:
     def class_counts(self) -> npt.NDArray[np.int64]:
         """Return how many training samples of each class each client holds, int64 [N, classes]."""
         return self.partition.class_counts(self.train.labels(), self.train.num_classes)
-
-    def share_(self) -> None:
-        """Move data and partition to shared memory, in place."""
-        for part in (self.train, self.test, self.partition):
-            part.share_()
 
 
 def build_task(config: TaskConfig, capacity: CapacityConfig, seed: int, data_dir: Path | None = None) -> Task:

@@ -28,7 +28,7 @@ class ProcessExecutor:
     only the assignment and the report (``engine.codec``). Who trains whom has no effect on the result.
 
     Args:
-        runner: Copied into every worker once; its data set must already be shared.
+        runner: Copied into every worker once; its data are moved to shared memory.
         workers: Number of processes.
     """
 
@@ -42,6 +42,8 @@ class ProcessExecutor:
         return self
 
     def _start(self, broadcast: Broadcast) -> None:
+        self._runner.dataset.share_()
+        self._runner.partition.share_()
         self._shared = broadcast
         for group in _groups(broadcast):
             for name, value in group.items():
