@@ -6,28 +6,14 @@ Shapes: K reports, ``*p`` the global shape of a parameter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
 from widthwise.core.params import Params, first_non_finite
+from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
-
-
-class Scatters(Protocol):
-    """What aggregation needs of a width space."""
-
-    def shapes(self, spec: SliceSpec) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of every parameter under a slice spec."""
-        ...
-
-    def scatter_add_(
-        self, into: Mapping[str, Tensor], values: Mapping[str, Tensor], spec: SliceSpec, scale: float = 1.0
-    ) -> None:
-        """Add ``scale * values`` to the kept coordinates of ``into``, in place."""
-        ...
 
 
 class CoordinateMean:
@@ -49,7 +35,7 @@ class CoordinateMean:
         self.total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
         self.weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
 
-    def add_(self, space: Scatters, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
+    def add_(self, space: Space, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
         """Fold one update in.
 
         Args:
@@ -135,7 +121,7 @@ def server_step(
 
 
 def aggregate(
-    space: Scatters,
+    space: Space,
     global_params: Mapping[str, Tensor],
     updates: Iterable[tuple[SliceSpec, Mapping[str, Tensor], float]],
     uncovered: str = "keep",

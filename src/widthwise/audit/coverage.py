@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from torch import Tensor
 
 from widthwise.core.errors import InputError
-from widthwise.core.records import SliceSpec
-
-
-class Space(Protocol):
-    """What coverage needs of a width space."""
-
-    @property
-    def output_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters whose output axis is the model's output."""
-
-    def nested(self, width: float) -> SliceSpec:
-        """Return the nested slice of this width."""
-
-    def mask(self, spec: SliceSpec) -> Mapping[str, Tensor]:
-        """Return which coordinates of each parameter the slice keeps."""
+from widthwise.core.protocols import Space
 
 
 @dataclass(frozen=True)

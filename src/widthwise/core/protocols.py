@@ -1,4 +1,4 @@
-"""What rooms of floor 1 may assume about each other's objects, so that none of them imports another."""
+"""What rooms may assume about objects of rooms that they do not import."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ ModuleFor = Callable[[SliceSpec], nn.Module]
 
 
 class Space(Protocol):
-    """The part of ``slicing.WidthSpace`` that training and estimators use."""
+    """The part of ``slicing.WidthSpace`` that the other rooms use."""
+
+    @property
+    def output_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters whose output axis is the model's output."""
 
     def nested(self, width: float) -> SliceSpec:
         """Return the spec that keeps the leading channels."""
+
+    def shapes(self, spec: SliceSpec) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every parameter of a slice."""
+
+    def mask(self, spec: SliceSpec) -> Mapping[str, Tensor]:
+        """Return which coordinates of each parameter a slice keeps."""
 
     def take(self, tensors: Mapping[str, Tensor], spec: SliceSpec) -> Params:
         """Slice tensors in global shapes."""
