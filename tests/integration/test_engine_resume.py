@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ import safetensors.torch
 import torch
 import yaml
 
-from widthwise.core.errors import CheckpointError, DivergenceError
+from widthwise.core.errors import CheckpointError, DivergenceError, InputError
 from widthwise.engine import loop
 from widthwise.studies.build import run
 from widthwise.studies.config import RunConfig
@@ -136,6 +137,26 @@ def test_run_is_saved_up_to_the_last_round_when_interrupted(undisturbed, tmp_pat
     assert (tmp_path / "run" / "checkpoint" / "round-000005.json").is_file()
     run(config(), tmp_path / "run", resume=True)
     assert len(calls) == 6 + ROUNDS - 5
+    assert_same(content(tmp_path / "run"), undisturbed)
+
+
+def test_run_stops_when_the_disk_is_full_and_goes_on_afterwards(undisturbed, tmp_path, monkeypatch):
+    # Three files when the folder is made and three for each checkpoint: the second checkpoint's client
+    # rows are still written, its tensors are not.
+    calls, original = [], os.fsync
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) > 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\), but .* Free some"):
+        run(config(), tmp_path / "run")
+    monkeypatch.undo()
+    assert [p.name for p in (tmp_path / "run" / "checkpoint").glob("*.json")] == ["round-000004.json"]
+    run(config(), tmp_path / "run", resume=True)
     assert_same(content(tmp_path / "run"), undisturbed)
 
 

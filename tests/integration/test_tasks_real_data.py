@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +12,17 @@ from widthwise.core.seeds import SeedTree
 from widthwise.heterogeneity.label_divergence import label_divergence
 from widthwise.tasks import DATASETS, CapacityConfig, Request, TaskConfig, build_task
 
-DATA = Path(os.environ.get("WIDTHWISE_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-pytestmark = [
-    pytest.mark.real_data,
-    pytest.mark.skipif(not DATA.is_dir(), reason=f"no data: neither WIDTHWISE_DATA nor {DATA} is a folder"),
-]
+pytestmark = pytest.mark.real_data
 
 
 @pytest.mark.parametrize(
     ("name", "total", "test_total"), [("cifar10", 50_000, 10_000), ("dhcd", 78_200, 13_800)]
 )
-def test_real_images_have_balanced_classes_and_stated_mean(name: str, total: int, test_total: int) -> None:
+def test_real_images_have_balanced_classes_and_stated_mean(
+    name: str, total: int, test_total: int, data_dir: Path
+) -> None:
     source = DATASETS[name].value
-    splits = source.load(Request(SeedTree(42), DATA, limit=2000, test_limit=500))
+    splits = source.load(Request(SeedTree(42), data_dir, limit=2000, test_limit=500))
     train = splits.train
     inputs, _ = train.batch(torch.arange(2000))
     # Classes are equally large in the whole set, so a random 2,000 hold each within 5 sd of 2,000 / K.
@@ -38,11 +34,11 @@ def test_real_images_have_balanced_classes_and_stated_mean(name: str, total: int
     assert inputs.std((0, 2, 3)).tolist() == pytest.approx([1] * source.signature.shape[0], abs=0.05)
 
 
-def test_real_femnist_divides_by_writer() -> None:
+def test_real_femnist_divides_by_writer(data_dir: Path) -> None:
     config = TaskConfig.model_validate(
         {"dataset": "femnist", "model": "cnn", "clients": 28, "partition": {"kind": "natural"}}
     )
-    task = build_task(config, CapacityConfig(), 42, DATA)
+    task = build_task(config, CapacityConfig(), 42, data_dir)
     # 28 writers with 8 to 90 images, of each a fifth (rounded down) held out.
     assert len(task.train) + len(task.test) == 1761
     assert int(task.partition.sizes().min()) == 8 - 1
@@ -50,15 +46,19 @@ def test_real_femnist_divides_by_writer() -> None:
     assert task.build_model(42)(task.train.batch(task.partition.client(0)[:2])[0]).shape == (2, 62)
 
 
-def test_real_femnist_keeps_the_largest_writers() -> None:
+def test_real_femnist_keeps_the_largest_writers(data_dir: Path) -> None:
     config = TaskConfig.model_validate(
         {"dataset": "femnist", "model": "mlp", "clients": 3, "partition": {"kind": "natural"}}
     )
     # The three largest of the README's list: f0027_29 with 90, f0155_13 with 89, f0010_18 with 88.
-    assert sorted(build_task(config, CapacityConfig(), 42, DATA).partition.sizes().tolist()) == [71, 72, 72]
+    assert sorted(build_task(config, CapacityConfig(), 42, data_dir).partition.sizes().tolist()) == [
+        71,
+        72,
+        72,
+    ]
 
 
-def test_real_shakespeare_divides_by_role_in_time_order() -> None:
+def test_real_shakespeare_divides_by_role_in_time_order(data_dir: Path) -> None:
     config = TaskConfig.model_validate(
         {
             "dataset": "shakespeare",
@@ -68,7 +68,7 @@ def test_real_shakespeare_divides_by_role_in_time_order() -> None:
             "limit": 20_000,
         }
     )
-    task = build_task(config, CapacityConfig(), 42, DATA)
+    task = build_task(config, CapacityConfig(), 42, data_dir)
     assert len(task.train.tokens) == 680_588  # type: ignore[attr-defined]  # the README's total of twenty roles
     sizes = task.partition.sizes()
     assert int(sizes.sum()) == 20_000
@@ -79,7 +79,7 @@ def test_real_shakespeare_divides_by_role_in_time_order() -> None:
     assert text.startswith("A little more than kin, and less than kind.")
 
 
-def test_real_cifar10_dirichlet_is_skewed() -> None:
+def test_real_cifar10_dirichlet_is_skewed(data_dir: Path) -> None:
     config = TaskConfig.model_validate(
         {
             "dataset": "cifar10",
@@ -89,11 +89,11 @@ def test_real_cifar10_dirichlet_is_skewed() -> None:
             "test_limit": 100,
         }
     )
-    skewed = label_divergence(build_task(config, CapacityConfig(), 42, DATA).class_counts())
+    skewed = label_divergence(build_task(config, CapacityConfig(), 42, data_dir).class_counts())
     even = label_divergence(
         build_task(
             TaskConfig.model_validate({**config.model_dump(), "partition": {"kind": "iid"}}),
-            CapacityConfig(), 42, DATA,
+            CapacityConfig(), 42, data_dir,
         ).class_counts()
     )  # fmt: skip
     assert skewed.mean() > 0.35 > 0.2 > even.mean()
