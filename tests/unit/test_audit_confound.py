@@ -12,6 +12,7 @@ from widthwise.audit.table import COLUMNS, AuditTable, Correlation
 from widthwise.audit.verdict import sentence, sentence_over_runs
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.engine.runs import load_run
+from widthwise.report import build_report
 
 FAST = {"permutations": 499, "bootstrap": 200}
 
@@ -65,6 +66,20 @@ def test_audit_json_has_the_contract_keys_and_no_nan_when_nothing_was_measured(m
         "max": None,
     }
     assert found["sentence"].startswith("Nothing can be said of the update divergence in this run")
+
+
+def test_audit_and_report_take_a_run_that_ended_before_its_first_estimate(make_run):
+    path = make_run()
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps(result | {"estimates": None}))
+    run = audit(path, **FAST).runs[0]
+    assert run.table["r_estimate_capacity"].reason == "the estimate was not measured"
+    assert {tier.reason for tier in run.table.within_tier} == {"the estimate was not measured"}
+    assert run.sentence == (
+        "Nothing can be said of the update divergence in this run: the estimate was not measured."
+    )
+    json.dumps(run.to_json(), allow_nan=False)
+    assert "the estimate was not measured" in build_report([path], path / "report.html").read_text()
 
 
 def test_audit_summarises_over_seeds_and_keeps_experiments_apart(make_run):

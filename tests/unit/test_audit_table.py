@@ -182,7 +182,8 @@ def test_audit_table_is_the_same_for_the_same_seed_only():
         ({"statistic": 2 - TIERS**2}, GIVEN, "the estimate is the same for all clients of equal capacity"),
         ({"width": np.minimum(TIERS, 0.5)}, WIDTH, "the width is the same for all clients of equal capacity"),
         ({"width": np.full(20, 0.4)}, WIDTH, "the width is the same for every client"),
-        ({"width": None}, WIDTH, "the width was not given"),
+        ({"width": None}, WIDTH, "the width was not measured"),
+        ({"statistic": None}, CAPACITY, "the estimate was not measured"),
         (
             {"capacity": np.arange(20) / 20, "width": np.arange(20) / 20},
             WIDTH,
@@ -234,10 +235,10 @@ def test_audit_table_leaves_everything_open_for_two_clients():
     ("change", "message"),
     [
         ({"statistic": [1.0, np.nan, 2.0]}, r"statistic is nan for client 1, but every value must be finite"),
-        ({"statistic": []}, r"statistic is of shape \(0,\), but it must hold one number per client"),
+        ({"capacity": []}, r"capacity is of shape \(0,\), but it must hold one number per client"),
         (
-            {"capacity": [1.0]},
-            r"capacity is of shape \(1,\), but it must hold one number for each of 3 clients",
+            {"statistic": [1.0]},
+            r"statistic is of shape \(1,\), but it must hold one number for each of 3 clients",
         ),
         ({"divergence": [[1.0]]}, r"divergence is of shape \(1, 1\), but it must hold one number"),
     ],

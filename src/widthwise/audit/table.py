@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from widthwise.audit.correlation import Array, correlation, is_constant, residuals
 from widthwise.audit.resampling import bootstrap_interval, permutation_test
@@ -76,7 +76,7 @@ class AuditTable:
 
 
 def audit_table(
-    statistic: ArrayLike,
+    statistic: ArrayLike | None,
     capacity: ArrayLike,
     divergence: ArrayLike,
     width: ArrayLike | None = None,
@@ -93,7 +93,8 @@ def audit_table(
     capacity, where the partial correlation itself removes a straight line only.
 
     Args:
-        statistic: [N] client statistic taken from updates (the smoothed divergence estimate).
+        statistic: [N] client statistic taken from updates (the smoothed divergence estimate), or None where
+            none was measured.
         capacity: [N] largest width of each client.
         divergence: [N] label divergence of each client, in [0, 1].
         width: [N] final width of each client, or None where the widths are not of interest.
@@ -113,9 +114,9 @@ def audit_table(
         >>> round(cell.value, 6), cell.test, round(cell.p_value * 24)
         (-1.0, 'permutation over all 24 arrangements', 2)
     """
-    arrays = {"statistic": _vector("statistic", statistic)}
-    count = len(arrays["statistic"])
-    given_arrays = {"capacity": capacity, "divergence": divergence, "width": width}
+    arrays = {"capacity": _vector("capacity", capacity)}
+    count = len(arrays["capacity"])
+    given_arrays = {"statistic": statistic, "divergence": divergence, "width": width}
     arrays |= {name: _vector(name, a, count) for name, a in given_arrays.items() if a is not None}
     tree = SeedTree(seed).at("audit")
     plans: dict[str, tuple[str, str, bool]] = {
@@ -129,9 +130,7 @@ def audit_table(
         for column, (x, y, given) in plans.items()
     }
     tiers = tuple(
-        _tier(float(tier), arrays["statistic"][at], arrays["divergence"][at])
-        for tier in np.unique(arrays["capacity"])
-        for at in [arrays["capacity"] == tier]
+        _tier(float(tier), arrays, arrays["capacity"] == tier) for tier in np.unique(arrays["capacity"])
     )
     return AuditTable(count, cells, tiers)
 
@@ -154,7 +153,7 @@ def _cell(
     tree: SeedTree,
 ) -> Correlation:
     if x_name not in arrays:
-        return Correlation(None, reason=f"{_WORDS[x_name]} was not given")
+        return Correlation(None, reason=f"{_WORDS[x_name]} was not measured")
     x, y = arrays[x_name], arrays[y_name]
     given = arrays["capacity"] if given_capacity else None
     needed = 4 if given_capacity else 3
@@ -191,11 +190,13 @@ def _fixed_by(capacity: Array, values: Array) -> bool:
     return bool(shared) and all(is_constant(group) for group in shared)
 
 
-def _tier(tier: float, statistic: Array, divergence: Array) -> TierCorrelation:
-    count = len(statistic)
+def _tier(tier: float, arrays: Mapping[str, Array], members: NDArray[np.bool_]) -> TierCorrelation:
+    count = int(members.sum())
+    if "statistic" not in arrays:
+        return TierCorrelation(tier, count, None, f"{_WORDS['statistic']} was not measured")
     if count < 3:
         return TierCorrelation(tier, count, None, "fewer than 3 clients")
-    r = float(correlation(statistic, divergence))
+    r = float(correlation(arrays["statistic"][members], arrays["divergence"][members]))
     if np.isnan(r):
         return TierCorrelation(tier, count, None, "no variation inside the tier")
     return TierCorrelation(tier, count, r, None)
