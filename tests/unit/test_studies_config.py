@@ -32,6 +32,7 @@ BAD = [
     ({"training.lrr": 1}, "training.lrr is 1, but there is no such key. Did you mean 'training.lr'?"),
     ({"trainin": {"lr": 1}}, "trainin is {'lr': 1}, but there is no such key. Did you mean 'training'?"),
     ({"training.lr": -1}, "training.lr is -1, but it should be greater than 0. Change it."),
+    ({"training.rounds": 10**30}, "but it should be less than or equal to 1000000000. Change it."),
     ({"training.momentum": 1}, "training.momentum is 1, but it should be less than 1"),
     ({"training.rounds": "many"}, "training.rounds is 'many', but it should be a valid integer"),
     (
@@ -151,6 +152,12 @@ def test_parse_overrides_refuses_text_without_key_and_value(text: str) -> None:
         parse_overrides([text])
 
 
+def test_load_config_lets_a_key_stand_over_a_merged_one(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(BASE) + "training: {<<: {rounds: 2, cohort: 3}, rounds: 5}\n")
+    assert (load_config(file).training.rounds, load_config(file).training.cohort) == (5, 3)
+
+
 def test_parse_overrides_refuses_a_value_that_is_not_yaml() -> None:
     with pytest.raises(ConfigError, match=r"its value is not valid YAML"):
         parse_overrides(["a=[1"])
@@ -160,6 +167,11 @@ def test_parse_overrides_refuses_a_value_that_is_not_yaml() -> None:
     ("content", "message"),
     [
         ("a: [1", "is not valid YAML"),
+        (
+            "seed: 1\ntask: {clients: 4, clients: 6}",
+            r"not valid YAML \(the key 'clients' occurs twice in .*line 2",
+        ),
+        ("1: 2", "its key 1 is no text"),
         ("- 1", "holds no keys"),
         ("", "holds no keys"),
         (b"\xff\xfe\x00", "is not a text file"),

@@ -92,6 +92,10 @@ def test_build_task_holds_ten_thousand_clients() -> None:
             {"model": {"name": "cnn", "scale": 0}},
             r"model 'cnn': scale is 0, but input should be greater than 0",
         ),
+        (
+            {"model": {"name": "cnn", "scale": float("inf")}},
+            r"model 'cnn': scale is inf, but input should be a finite number",
+        ),
         ({"norm": "layer"}, "Input should be 'group', 'batch' or 'none'"),
         ({"clients": 0}, "greater than or equal to 1"),
         ({"client": 3}, "Extra inputs are not permitted"),
@@ -111,6 +115,11 @@ def test_task_config_refuses(changes: dict[str, Any], message: str) -> None:
             r"clients is 1438, but there are 1437 training samples",
         ),
         ({"limit": 10}, r"clients is 20, but there are 10 training samples"),
+        (
+            {"test_fraction": 0.9999},
+            r"test_fraction is 0\.9999, but both parts of digits need a sample of each",
+        ),
+        ({"test_fraction": 1e-9}, r"test_fraction is 1e-09, but both parts of digits need a sample of each"),
         ({"augment": True}, r"augment is true, but a mirrored sample of digits is not of its class"),
         ({"partition": {"kind": "natural"}}, r"the samples of digits have no natural id\. Choose"),
     ],
@@ -118,6 +127,13 @@ def test_task_config_refuses(changes: dict[str, Any], message: str) -> None:
 def test_build_task_refuses(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         task_of(**changes)
+
+
+@pytest.mark.parametrize("hidden", [10**12, 10**30])
+def test_build_model_refuses_what_does_not_fit_into_memory(hidden: int) -> None:
+    spec = TaskConfig.model_validate(DIGITS | {"norm": None, "model": {"name": "mlp", "hidden": [hidden]}})
+    with pytest.raises(ConfigError, match=rf"model is 'mlp' with .*{hidden}.*, but torch cannot build it \("):
+        spec.model_spec().build(1)
 
 
 def test_task_model_takes_options() -> None:

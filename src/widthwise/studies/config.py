@@ -132,7 +132,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         ConfigError: if it is missing, not YAML, or holds something else.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(f"configuration is {str(path)!r}, but {reason}. Give a YAML file.") from None
@@ -145,7 +145,32 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         raise ConfigError(
             f"configuration is {str(path)!r}, but it holds no keys. Start from a file in examples/."
         )
+    for key in content:
+        if not isinstance(key, str):
+            raise ConfigError(
+                f"configuration is {str(path)!r}, but its key {key!r} is no text. "
+                "Start from a file in examples/."
+            )
     return content
+
+
+class _OneOfEachKey(yaml.SafeLoader):
+    """Refuses a key that occurs twice in a mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} occurs twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the data of a YAML text; a key that occurs twice is an error like any other in its syntax."""
+    return yaml.load(text, _OneOfEachKey)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -163,7 +188,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
                 f"override is {text!r}, but it has no key=value form. Write it like training.lr=0.1."
             )
         try:
-            found[key.strip()] = yaml.safe_load(value)
+            found[key.strip()] = parse_yaml(value)
         except yaml.YAMLError:
             raise ConfigError(
                 f"override is {text!r}, but its value is not valid YAML. Quote the value."

@@ -55,10 +55,19 @@ class ModelSpec:
         """Return the module, initialised by torch's own rules from ``SeedTree(seed).at("model")``.
 
         The global generator is left as it was.
+
+        Raises:
+            ConfigError: if torch cannot make a module of these options, for example one that is too large.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SeedTree(seed).at("model").seed())
-            return self.options.module(self.signature)
+            try:
+                return self.options.module(self.signature)
+            except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
+                raise ConfigError(
+                    f"model is {self.name!r} with {self.options!r}, but torch cannot build it "
+                    f"({str(error).splitlines()[0]}). Choose smaller options."
+                ) from error
 
     def example_inputs(self, batch: int = 2) -> Tensor:
         """Return zeros in the shape and type of a batch."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from widthwise.core.records import LocalConfig
+
+#: Bounded, so that a slip of the finger is refused here and not by an overflow in the middle of a run.
+Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class TrainingConfig(BaseModel):
@@ -27,10 +32,10 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rounds: int = Field(200, ge=1)
-    cohort: int = Field(10, ge=1)
-    local_epochs: int = Field(5, ge=1)
-    batch_size: int = Field(32, ge=1)
+    rounds: Count = 200
+    cohort: Count = 10
+    local_epochs: Count = 5
+    batch_size: Count = 32
     lr: float = Field(0.01, gt=0, allow_inf_nan=False)
     lr_decay: float = Field(0.995, gt=0, le=1)
     momentum: float = Field(0.9, ge=0, lt=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from widthwise.core.errors import ConfigError
 from widthwise.tasks.dataset import ArraySet, Signature
 from widthwise.tasks.source import DEFAULT_TEST_FRACTION, Request, Source, Splits, choose
 
@@ -22,9 +23,15 @@ class Digits(Source):
         # 0..16 to 0..255 in whole numbers, so that they are held as bytes like any other image.
         images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, *self.signature.shape)
         fraction = request.test_fraction or DEFAULT_TEST_FRACTION
-        rows, test_rows = train_test_split(
-            np.arange(len(labels)), test_size=fraction, stratify=labels, random_state=0
-        )
+        try:
+            rows, test_rows = train_test_split(
+                np.arange(len(labels)), test_size=fraction, stratify=labels, random_state=0
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"test_fraction is {fraction}, but both parts of digits need a sample of each class "
+                f"({error}). Take a share such as {DEFAULT_TEST_FRACTION}."
+            ) from error
         rows = rows[choose(len(rows), request.limit, request.seeds.at("limit").numpy())]
         test_rows = test_rows[
             choose(len(test_rows), request.test_limit, request.seeds.at("test-limit").numpy())

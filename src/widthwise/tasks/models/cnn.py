@@ -26,7 +26,7 @@ class Cnn(Model):
     kinds: ClassVar[tuple[Kind, ...]] = ("image",)
 
     norm: Norm = "group"
-    scale: float = Field(1.0, gt=0)
+    scale: float = Field(1.0, gt=0, allow_inf_nan=False)
 
     def module(self, signature: Signature) -> nn.Module:
         """Return the network for images of this size."""

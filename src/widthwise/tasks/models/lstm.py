@@ -23,7 +23,7 @@ class Lstm(Model):
     kinds: ClassVar[tuple[Kind, ...]] = ("text",)
     freeze: ClassVar[tuple[str, ...]] = ("embedding",)
 
-    scale: float = Field(1.0, gt=0)
+    scale: float = Field(1.0, gt=0, allow_inf_nan=False)
 
     def module(self, signature: Signature) -> nn.Module:
         """Return the network for this vocabulary."""
