@@ -144,7 +144,21 @@ def test_trace_accepts_an_example_of_one_sample() -> None:
     assert groups(model, torch.ones(1, 6)) == {"0": 8}
 
 
-@pytest.mark.parametrize("example", [(), torch.tensor(1.0), ("x",), (torch.ones(2, 3), 4)])
+def test_trace_refuses_what_is_no_module() -> None:
+    with pytest.raises(TraceError, match=r"model is of type function, but only a torch\.nn\.Module has"):
+        trace(lambda x: x, torch.ones(2, 3))  # type: ignore[arg-type]
+
+
+def test_trace_prints_nothing_and_names_the_layer_when_a_layer_of_torch_cannot_be_followed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))
+    with pytest.raises(TraceError, match=r"is data-dependent at .*batchnorm\.py:[0-9]+, but"):
+        trace(model, torch.ones(2, 3))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("example", [(), None, torch.tensor(1.0), "x", ("x",), (torch.ones(2, 3), 4)])
 def test_trace_refuses_what_is_no_batch(example: object) -> None:
     with pytest.raises(
         TraceError, match=r"example_inputs is .*, but it must be a tensor or a tuple of tensors"

@@ -6,9 +6,11 @@ import logging
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from io import StringIO
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,9 @@ from widthwise.core.errors import TraceError
 from widthwise.slicing.graph import BATCH, is_users, read, schema_of
 from widthwise.slicing.ir import Mode, Program, Shape, Step, Tensor
 from widthwise.slicing.standins import StandIns
+
+#: Where torch keeps its layers.
+_LAYERS = Path(nn.modules.__file__).parent
 
 
 class _Wrapper(nn.Module):
@@ -92,12 +97,13 @@ def _export(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedProgr
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence torch's log while a failing export is turned into one message of ours."""
+    """Silence torch, which logs and prints, while a failing export becomes one message of ours."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with redirect_stderr(StringIO()):
+            yield
     finally:
         logger.setLevel(level)
 
@@ -126,9 +132,11 @@ def _explained(error: Exception, model: nn.Module) -> TraceError:
 
 
 def _user_frame(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if is_users(frame.filename)]
-    return f"{users[-1].filename}:{users[-1].lineno}" if users else "an unknown line"
+    """Return the last line that the error passed in the user's code, or else in a layer of torch."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    layers = [f for f in frames if Path(f.filename).parent == _LAYERS and f.name != "_call_impl"]
+    places = [frame for frame in frames if is_users(frame.filename)] or layers
+    return f"{places[-1].filename}:{places[-1].lineno}" if places else "an unknown line"
 
 
 def _merge(training: Program, evaluation: Program) -> Program:

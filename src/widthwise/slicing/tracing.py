@@ -41,7 +41,12 @@ def trace(
         >>> space.groups, space.num_params(space.nested(0.5))
         ((ChannelGroup(name='0', size=8),), 30)
     """
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    if not isinstance(model, nn.Module):
+        raise TraceError(
+            f"model is of type {type(model).__name__}, but only a torch.nn.Module has parameters to slice. "
+            "Wrap it in one."
+        )
+    inputs = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     if not inputs or not all(isinstance(x, torch.Tensor) for x in inputs) or inputs[0].ndim == 0:
         kinds = ", ".join(type(x).__name__ for x in inputs) or "empty"
         raise TraceError(
