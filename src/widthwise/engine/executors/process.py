@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 import torch.multiprocessing as mp
@@ -51,14 +53,17 @@ class ProcessExecutor:
         # A server process imports everything once and forks the workers: they start at once, for the next
         # run of this process too, and inherit no threads and no autograd state from it.
         context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", __name__])
-        for _ in range(self._workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, self._runner, self._shared), daemon=True)
-            process.start()
-            theirs.close()
-            self._processes.append(process)
-            self._pipes.append(ours)
+        context.set_forkserver_preload([__name__])
+        with _script_hidden(self._runner):
+            for _ in range(self._workers):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_work, args=(theirs, self._runner, self._shared), daemon=True
+                )
+                process.start()
+                theirs.close()
+                self._processes.append(process)
+                self._pipes.append(ours)
 
     def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
         """Yield the reports as workers finish them.
@@ -114,8 +119,14 @@ class ProcessExecutor:
     def _died(self, pipe: Connection, assignment: Assignment) -> RunError:
         process = self._processes[self._pipes.index(pipe)]
         process.join(timeout=5)
+        remedy = (
+            "Lower engine.workers or free memory, which it probably ran out of."
+            if process.exitcode == -signal.SIGKILL
+            else "Its own message is above."
+        )
         return RunError(
-            f"a worker process died (exit code {process.exitcode}); out of memory is the usual cause",
+            f"a worker process died (exit code {process.exitcode}), but it must live as long as the run. "
+            f"{remedy}",
             client=assignment.client_id,
             round_index=assignment.round_index,
             stage="training",
@@ -134,6 +145,22 @@ class ProcessExecutor:
                 process.kill()
                 process.join()
         self._pipes, self._processes, self._shared = [], [], None
+
+
+@contextmanager
+def _script_hidden(runner: ClientRunner) -> Iterator[None]:
+    """Start processes that do not import the user's script, so that it needs no ``if __name__`` guard.
+
+    Where the data set or the objective is a class of that script, workers need it, and the script its guard.
+    """
+    script = sys.modules["__main__"]
+    needed = any(type(part).__module__ == "__main__" for part in (runner.dataset, runner.objective))
+    if not needed:
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _groups(broadcast: Broadcast) -> list[dict[str, Any]]:
