@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from widthwise.core.errors import RunError
 from widthwise.core.records import ClientReport, RoundRecord
 from widthwise.engine.accounting import ClientCost, client_cost
@@ -93,6 +95,7 @@ def _one_round(
 ) -> tuple[ServerState, RoundRecord, list[dict[str, Any]]]:
     start = time.perf_counter()
     plan, state = plan_round(fed, state)
+    assigned = state.policy.widths
     reports = _in_cohort_order(plan, executor.run(Broadcast.of(state), plan.assignments))
     costs = {
         a.client_id: client_cost(fed, a, report) for a, report in zip(plan.assignments, reports, strict=True)
@@ -100,7 +103,7 @@ def _one_round(
     state, outcome = finish_round(fed, state, plan, reports)
     record = _record(fed, state, plan, outcome, list(costs.values()))
     record = _evaluated(fed, state, evaluator, record)
-    rows = _client_rows(fed, state, plan, reports, costs)
+    rows = _client_rows(fed, state, assigned, plan, reports, costs)
     return state, replace(record, seconds=time.perf_counter() - start), rows
 
 
@@ -142,6 +145,7 @@ def _evaluated(fed: Federation, state: ServerState, evaluator: Evaluator, record
 def _client_rows(
     fed: Federation,
     state: ServerState,
+    assigned: np.ndarray,
     plan: RoundPlan,
     reports: Sequence[ClientReport],
     costs: dict[int, ClientCost],
@@ -158,7 +162,7 @@ def _client_rows(
                 "client": i,
                 "participated": report is not None,
                 "capacity": float(fed.task.capacities[i]),
-                "width": report.spec.width if report else float(state.policy.widths[i]),
+                "width": report.spec.width if report else float(assigned[i]),
                 "estimate": float(state.estimates[i]) if state.measured else None,
                 "num_examples": len(fed.task.partition.client(i)),
                 "loss": report.metrics["loss"] if report else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ class RunConfig(BaseModel):
 
     @property
     def built_method(self) -> Method:
-        """The method with its parts."""
-        return build_method(self.method)
+        """The method with its parts, for this population."""
+        method = build_method(self.method)
+        return replace(method, objective=method.objective.for_tiers(self.capacity.levels()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole configuration, every default written out, as JSON-able data."""

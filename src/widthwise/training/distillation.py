@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field
@@ -45,13 +45,17 @@ class Distillation(Objective):
         alpha: Weight of the teacher's part; by default 1/2 where ``draw`` is round, 1 where it is step.
         temperature: T, FjORD's best is 1.
         draw: Whether a student lives for a round or for a step.
-        student_widths: Widths to draw from where ``draw`` is step (the paper's tiers).
+        student_widths: Widths to draw from where ``draw`` is step; by default the run's capacity tiers.
     """
 
     alpha: float | None = Field(None, ge=0, le=1)
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     draw: Literal["round", "step"] = "round"
-    student_widths: tuple[float, ...] = Field((0.25, 0.5, 0.75, 1.0), min_length=1)
+    student_widths: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = Field(None, min_length=1)
+
+    def for_tiers(self, tiers: tuple[float, ...]) -> Self:
+        """Return the objective with its student widths filled in."""
+        return self if self.student_widths else self.model_copy(update={"student_widths": tiers})
 
     def context_width(self, width: float, capacity: float) -> float:
         """Return the teacher's width: the capacity for a student of the round, else what is trained."""
@@ -72,7 +76,7 @@ class Distillation(Objective):
     def drawable(self, width: float) -> list[float]:
         """Return the student widths within ``width``; the width itself where there is none."""
         # 1e-9: a width with float noise is the same width.
-        return [w for w in self.student_widths if w <= width + 1e-9] or [width]
+        return [w for w in self.student_widths or () if w <= width + 1e-9] or [width]
 
     def local(self, setting: LocalSetting) -> Local:
         """Return the working object of one client in one round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -86,6 +86,10 @@ class Objective(BaseModel):
         Raises:
             ConfigError: if it does not work with these settings.
         """
+
+    def for_tiers(self, tiers: tuple[float, ...]) -> Self:
+        """Return the objective for a population whose capacities are these, ascending."""
+        return self
 
     def context_width(self, width: float, capacity: float) -> float:
         """Return the width that the client must receive to train ``width`` (at least ``width``)."""
