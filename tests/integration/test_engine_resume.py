@@ -234,6 +234,28 @@ def test_run_refuses_a_damaged_checkpoint(copy, how):
     assert sorted(p.name for p in copy.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"policy": None}, "not subscriptable"),
+        ({"policy": {}}, "it lacks 'widths'"),
+        ({"round": "x"}, "invalid literal"),
+        ({"round": -1}, "it says that it is of round -1"),
+    ],
+)
+def test_run_refuses_a_checkpoint_with_other_content(copy, change, why):
+    record = next((copy / "checkpoint").glob("*.json"))
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"but it is damaged \\(.*{why}"):
+        run(config(), copy, resume=True)
+
+
+def test_run_refuses_to_go_on_without_the_rounds_before_the_checkpoint(copy):
+    (copy / "rounds.jsonl").unlink()
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl' has 0 rounds, but the checkpoint is at round"):
+        run(config(), copy, resume=True)
+
+
 def test_run_refuses_a_checkpoint_of_another_run(copy):
     record = next((copy / "checkpoint").glob("*.json"))
     content = json.loads(record.read_text())

@@ -74,17 +74,20 @@ def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
         if hashlib.sha256(data).hexdigest() != record["sha256"]:
             raise ValueError("its tensors are not the ones that were saved")
         tensors = safetensors.torch.load(data)
+        if record.get("format") != FORMAT or record["config_hash"] != fed.config_hash:
+            raise CheckpointError(
+                f"checkpoint is {str(path)!r}, but it was written by another configuration or version. "
+                "Resume with the configuration in the run's config.yaml, or choose another --out."
+            )
+        return _restore(path, record, tensors, fed)
+    except CheckpointError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise CheckpointError(
-            f"checkpoint is {str(path)!r}, but it is damaged ({error}). "
+            f"checkpoint is {str(path)!r}, but it is damaged ({why}). "
             "Remove the folder and start the run again, or restore it from a copy."
         ) from error
-    if record.get("format") != FORMAT or record["config_hash"] != fed.config_hash:
-        raise CheckpointError(
-            f"checkpoint is {str(path)!r}, but it was written by another configuration or version. "
-            "Resume with the configuration in the run's config.yaml, or choose another --out."
-        )
-    return _restore(path, record, tensors, fed)
 
 
 def _flatten(state: ServerState) -> list[tuple[str, str, Tensor]]:
@@ -117,8 +120,11 @@ def _restore(path: Path, record: dict[str, Any], tensors: Params, fed: Federatio
         if group.startswith("client/"):
             _, client, name = group.split("/", 2)
             clients.setdefault(int(client), {})[name] = {n: named[n] for n in start.params}
+    round_index = int(record["round"])
+    if round_index != int(path.stem.removeprefix("round-")):
+        raise ValueError(f"it says that it is of round {round_index}")
     return ServerState(
-        round_index=int(record["round"]),
+        round_index=round_index,
         params={name: params[name] for name in start.params},
         buffers={name: groups["buffers"][name] for name in start.buffers},
         policy=PolicyState.from_json(record["policy"]),

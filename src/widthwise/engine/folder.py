@@ -118,8 +118,9 @@ class RunFolder:
     def _rewind(self, round_index: int) -> None:
         """Drop what was written after the checkpoint: those rounds are run again."""
         rounds = self.path / "rounds.jsonl"
-        if rounds.is_file():
-            lines = rounds.read_text(encoding="utf-8").splitlines()[:round_index]
+        if rounds.is_file() or round_index:
+            text = rounds.read_text(encoding="utf-8") if rounds.is_file() else ""
+            lines = text.splitlines()[:round_index]
             if len(lines) < round_index:
                 raise CheckpointError(
                     f"{str(rounds)!r} has {len(lines)} rounds, but the checkpoint is at round {round_index}. "
