@@ -149,11 +149,10 @@ def _numbers(text: str) -> list[float]:
 def _from_python(target: str) -> tuple[Any, Any]:
     module, _, name = target.partition(":")
     try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        net, inputs = getattr(importlib.import_module(module), name)()
+    except Exception as error:  # it is the user's code
         raise ConfigError(
-            f"model is {target!r}, but it cannot be imported ({error}). Write module:function, where "
-            "function() returns (model, example_inputs)."
-        ) from None
-    net, inputs = factory()
+            f"model is {target!r}, but that gives no model ({type(error).__name__}: {error}). "
+            "Write module:function, where function() returns (model, example_inputs)."
+        ) from error
     return net, inputs

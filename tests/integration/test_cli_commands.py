@@ -244,8 +244,11 @@ def test_cost_prints_a_row_for_each_default_width() -> None:
         (["cost", "lstm", "--task", "cifar10"], "the data is of kind 'image'"),
         (["cost", "mlp", "--widths", "a"], "is no list of numbers"),
         (["cost", "mlp", "--widths", "1.5"], "1.5"),
-        (["cost", "nowhere:build"], "model is 'nowhere:build', but it cannot be imported"),
-        (["cost", "json:nothing"], "model is 'json:nothing', but it cannot be imported"),
+        (["cost", "nowhere:build"], "model is 'nowhere:build', but that gives no model (ModuleNotFoundError"),
+        (["cost", "json:nothing"], "model is 'json:nothing', but that gives no model (AttributeError"),
+        (["cost", ":"], "model is ':', but that gives no model (ValueError: Empty module name)"),
+        (["cost", "os:getcwd"], "Write module:function, where function() returns (model, example_inputs)"),
+        (["cost", "json:loads"], "model is 'json:loads', but that gives no model (TypeError"),
         (["data", "digit"], "Did you mean 'digits'?"),
         (
             ["data", "digits", "--partition", "{kind: dirichlet, alhpa: 1}"],
