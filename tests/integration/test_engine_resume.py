@@ -17,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from filelock import FileLock
 
 from widthwise.core.errors import CheckpointError, DivergenceError, InputError
 from widthwise.engine import loop
@@ -262,6 +263,21 @@ def test_run_refuses_a_checkpoint_of_another_run(copy):
     record.write_text(json.dumps({**content, "config_hash": "0" * 16}))
     with pytest.raises(CheckpointError, match="written by another configuration or version"):
         run(config(), copy, resume=True)
+
+
+@pytest.mark.parametrize("line", ["not JSON", "[1]", '{"round": 7}'])
+def test_run_refuses_damaged_rounds(copy, line):
+    path = copy / "rounds.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
+    with pytest.raises(CheckpointError, match=r"rounds.jsonl' is damaged"):
+        run(config(), copy, resume=True)
+
+
+def test_run_refuses_a_folder_that_another_process_writes(copy):
+    with FileLock(copy / ".lock"), pytest.raises(CheckpointError, match="another process is writing there"):
+        run(config(), copy, resume=True)
+    run(config(), copy, resume=True)  # free again
 
 
 def test_run_refuses_a_folder_that_cannot_be_made(tmp_path):

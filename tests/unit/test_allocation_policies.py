@@ -82,13 +82,19 @@ def test_random_budget_repays_what_a_cohort_could_not_take() -> None:
     # Round 0: caps .25 + .5 = .75 against 2 * .7 = 1.4 wanted, so .65 is owed.
     # Round 1: 1.4 + .65 = 2.05 against caps 2, so .05 is owed. Round 2: 1.4 + .05 = 1.45 fits.
     policy, rng = BUDGET(budget=0.7), np.random.default_rng(0)
-    state, totals = policy.init(POPULATION), []
+    state, totals = PolicyState(CAPACITIES), []
     for t, clients in enumerate([(0, 1), (2, 3), (2, 3)]):
         given, state = policy.allocate(state, POPULATION, Cohort(t, clients), rng)
         totals.append(sum(given.values()))
     assert totals == pytest.approx([0.75, 2.0, 1.45], abs=1e-12)
     assert state.extra["carry"] == pytest.approx(0, abs=1e-12)
     assert sum(totals) / 6 == pytest.approx(0.7, abs=1e-12)
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.7])
+def test_random_budget_refuses_a_budget_that_the_capacities_cannot_meet(budget: float) -> None:
+    with pytest.raises(ConfigError, match=r"have a mean from 0\.1 \(all at floor 0\.1\) to 0\.6875\. Choose"):
+        BUDGET(budget=budget).init(POPULATION)
 
 
 def test_random_budget_follows_the_target_of_each_round() -> None:

@@ -57,6 +57,21 @@ class RandomBudget(Policy):
                 )
         return self
 
+    def init(self, population: Population) -> PolicyState:
+        """Return the state before the first round.
+
+        Raises:
+            ConfigError: if the budget is not between the mean floor and the mean capacity of the clients:
+                no draw within the capacities would have it as its mean.
+        """
+        least, most = self.guaranteed(population).mean(), population.capacities.mean()
+        if self.budget is not None and not least - 1e-9 <= self.budget <= most + 1e-9:
+            raise ConfigError(
+                f"method.budget is {self.budget:g}, but widths within the clients' capacities have a mean "
+                f"from {least:g} (all at floor {self.floor:g}) to {most:g}. Choose a budget between these."
+            )
+        return super().init(population)
+
     def allocate(
         self, state: PolicyState, population: Population, cohort: Cohort, rng: np.random.Generator
     ) -> tuple[dict[int, float], PolicyState]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
+from filelock import FileLock, Timeout
 
-from widthwise.core.errors import CheckpointError
+from widthwise.core.errors import CheckpointError, InputError
 from widthwise.core.records import RoundRecord
 from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
 from widthwise.engine.environment import environment
@@ -37,8 +38,13 @@ CLIENT_SCHEMA = pa.schema(
 )
 
 
+LOCK = ".lock"
+
+
 class RunFolder:
     """Writer of a run folder. Rounds are appended as they end; client rows are saved with checkpoints.
+
+    Held by one process at a time, from ``open`` to ``close``; the lock of a killed process is free.
 
     Args:
         path: The folder; created where missing.
@@ -47,36 +53,56 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._rows: list[dict[str, Any]] = []
+        self._lock = FileLock(path / LOCK, timeout=0)
 
     def open(self, fed: Federation, resume: bool) -> ServerState | None:
         """Prepare the folder and return the state to go on from, or None for a start from round 0.
 
         Raises:
-            CheckpointError: if the folder holds something else, or a run and ``resume`` is off.
+            CheckpointError: if the folder holds something else, or a run and ``resume`` is off, or is held
+                by another process.
             InputError: if the folder cannot be written.
         """
         config = self.path / "config.yaml"
+        if self.path.is_dir() and not config.is_file() and any(p.name != LOCK for p in self.path.iterdir()):
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but it holds files that are not a run. "
+                "Choose an empty --out."
+            )
+        self._hold()
         if config.is_file():
             self._check_same(config, fed, resume)
             state = load_checkpoint(self.path / "checkpoint", fed)
             if not self.complete:
                 self._rewind(0 if state is None else state.round_index)
             return state
-        if self.path.is_dir() and any(self.path.iterdir()):
-            raise CheckpointError(
-                f"output folder is {str(self.path)!r}, but it holds files that are not a run. "
-                "Choose an empty --out."
-            )
+        stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
+        try:
+            write_json(self.path / "environment.json", environment())
+            write_json(self.path / "partition.json", describe_partition(fed))
+            # Written last: a folder with a config.yaml is a run.
+            write_text(config, yaml.safe_dump(stored, sort_keys=False))
+        except InputError:
+            for name in ("environment.json", "partition.json"):
+                (self.path / name).unlink(missing_ok=True)
+            raise
+        return None
+
+    def close(self) -> None:
+        """Let other processes open the folder."""
+        self._lock.release()
+
+    def _hold(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise CheckpointError(
+                f"output folder is {str(self.path)!r}, but another process is writing there. "
+                "Wait for it to end, or choose another --out."
+            ) from None
         except OSError as error:
             raise cannot_write(self.path, error) from error
-        write_json(self.path / "environment.json", environment())
-        write_json(self.path / "partition.json", describe_partition(fed))
-        # Written last: a folder with a config.yaml is a run.
-        stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
-        write_text(config, yaml.safe_dump(stored, sort_keys=False))
-        return None
 
     @property
     def complete(self) -> bool:
@@ -124,6 +150,15 @@ class RunFolder:
             if len(lines) < round_index:
                 raise CheckpointError(
                     f"{str(rounds)!r} has {len(lines)} rounds, but the checkpoint is at round {round_index}. "
+                    "Remove the folder and start the run again."
+                )
+            try:
+                numbers = [json.loads(line)["round"] for line in lines]
+            except (ValueError, TypeError, KeyError):
+                numbers = []
+            if numbers != list(range(round_index)):
+                raise CheckpointError(
+                    f"{str(rounds)!r} is damaged, but a run goes on only from whole files. "
                     "Remove the folder and start the run again."
                 )
             write_text(rounds, "".join(f"{line}\n" for line in lines))

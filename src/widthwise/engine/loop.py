@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Iterable, Sequence
@@ -54,7 +55,12 @@ def run_federation(
     """
     sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
     folder = RunFolder(out)
-    state = folder.open(fed, resume)
+    with contextlib.closing(folder):
+        return _run(fed, folder, resume, sinks)
+
+
+def _run(fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink]) -> RunResult:
+    out, state = folder.path, folder.open(fed, resume)
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)

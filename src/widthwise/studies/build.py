@@ -26,7 +26,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
     config = resolve(config)
     task = build_task(config.task, config.capacity, config.seed, data_dir)
     model = task.build_model(config.seed)
-    return Federation(
+    federation = Federation(
         task=task,
         space=trace(model, task.example_inputs(), freeze=task.freeze),
         method=config.built_method,
@@ -37,6 +37,8 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
         config_hash=config.hash(),
         label=label or config.method["name"],
     )
+    federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
+    return federation
 
 
 def run(
