@@ -1,22 +1,24 @@
-"""The command ``widthwise``. Commands that train and read runs are here, the others in ``cli_inspect``."""
+"""The command ``widthwise``. Commands that train and read runs are here, the others in ``cli_inspect``.
+
+Commands import what they use when they run: torch takes seconds to import, and ``--help`` needs none of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from widthwise.audit import audit as audit_runs
 from widthwise.cli_errors import Commands, explained, say
 from widthwise.cli_inspect import coverage_notes, register
-from widthwise.cli_progress import ProgressSink
 from widthwise.cli_show import show, stderr
-from widthwise.engine import Federation, RunResult, run_federation
-from widthwise.report import build_report, report_paths
-from widthwise.studies import PlannedRun, build, load_config, load_study, plan, run_study
+
+if TYPE_CHECKING:
+    from widthwise.engine import Federation, RunResult
+    from widthwise.studies import PlannedRun
 
 app = typer.Typer(
     cls=Commands,
@@ -25,7 +27,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-register(app)
 
 DataDir = Annotated[Path | None, typer.Option(help="Folder of local Parquet files; it wins over the hub.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
@@ -44,6 +45,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Train one run."""
+    from widthwise.report import build_report
+    from widthwise.studies import build, load_config
+
     overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     settings = load_config(config, overrides)
     folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
@@ -64,6 +68,9 @@ def study(
     json: Json = False,
 ) -> None:
     """Train every method and seed of a study, then write its report. Finished runs are skipped."""
+    from widthwise.report import build_report
+    from widthwise.studies import build, load_study, plan, run_study
+
     chosen = load_study(name, profile, _integers(seeds))
     folder = out or Path("runs") / Path(name).stem
     planned = plan(chosen, folder)
@@ -101,6 +108,8 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write.")] = None,
 ) -> None:
     """Write one HTML page (and figures as PDF) from stored runs."""
+    from widthwise.report import build_report, report_paths
+
     runs, default = report_paths(folders)
     print(build_report(runs, out or default))
 
@@ -108,12 +117,21 @@ def report(
 @app.command()
 def audit(folders: Folders, json: Json = False) -> None:
     """Say what a run's heterogeneity estimate measured: capacity or data."""
+    from widthwise.audit import audit as audit_runs
+    from widthwise.report import report_paths
+
     found = audit_runs(report_paths(folders)[0])
     show(found, found.to_json(), json)
 
 
+register(app)
+
+
 def _train(federation: Federation, out: Path, resume: bool) -> RunResult:
     """Run with live progress, after a warning about what would never be trained."""
+    from widthwise.cli_progress import ProgressSink
+    from widthwise.engine import run_federation
+
     for kind, text in coverage_notes(federation.space, federation.method, federation.population):
         say(kind, text)
     with explained(out), ProgressSink(stderr()) as progress:

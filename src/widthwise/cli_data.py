@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -13,10 +13,9 @@ from rich.table import Table
 from widthwise.cli_errors import say
 from widthwise.cli_show import show
 from widthwise.core.errors import InputError
-from widthwise.heterogeneity import label_divergence
-from widthwise.studies import RunConfig
-from widthwise.tasks import DATASETS, MODELS, build_task
-from widthwise.tasks.describe import Description, describe, plot_class_counts
+
+if TYPE_CHECKING:
+    from widthwise.tasks.describe import Description
 
 
 def data(
@@ -30,6 +29,10 @@ def data(
     json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """List the data sets, or describe one and draw its class counts per client."""
+    from widthwise.heterogeneity import label_divergence
+    from widthwise.tasks import DATASETS
+    from widthwise.tasks.describe import describe, plot_class_counts
+
     if name is None:
         found = [describe(known, data_dir) for known in DATASETS.names()]
         show(_list(found), [dataclasses.asdict(each) for each in found], json)
@@ -63,6 +66,9 @@ def data(
 def _class_counts(
     name: str, clients: int, partition: str, limit: int | None, seed: int, data_dir: Path | None
 ) -> Any:
+    from widthwise.studies import RunConfig
+    from widthwise.tasks import DATASETS, MODELS, build_task
+
     try:
         options = yaml.safe_load(partition)
     except yaml.YAMLError:

@@ -6,27 +6,21 @@ import importlib
 import json as json_format
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from widthwise.allocation import POLICIES, Population
-from widthwise.audit import CoverageReport
-from widthwise.audit import coverage as cover
 from widthwise.cli_data import data
 from widthwise.cli_errors import say
 from widthwise.cli_show import show
 from widthwise.core.errors import ConfigError
-from widthwise.core.seeds import SeedTree
-from widthwise.heterogeneity import ESTIMATORS
-from widthwise.methods import METHODS, Method
-from widthwise.slicing import SELECTORS, WidthSpace, trace
-from widthwise.slicing import cost as cost_of
-from widthwise.studies import load_config
-from widthwise.studies import schema as run_schema
-from widthwise.tasks import DATASETS, MODELS, resolve_model
-from widthwise.training import OBJECTIVES
+
+if TYPE_CHECKING:
+    from widthwise.allocation import Population
+    from widthwise.audit import CoverageReport
+    from widthwise.methods import Method
+    from widthwise.slicing import WidthSpace
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set capacity.list=[1,1].")]
@@ -62,6 +56,8 @@ def _coverages(
     space: WidthSpace, method: Method, population: Population
 ) -> tuple[CoverageReport, CoverageReport]:
     """Return what the largest widths that clients can get leave out, and what their certain widths do."""
+    from widthwise.audit import coverage as cover
+
     policy = method.policy
     return (
         cover(space, policy.reachable(population).tolist()),
@@ -75,6 +71,11 @@ def coverage(
     json: Json = False,
 ) -> None:
     """Say which parameters nobody can ever train, before a run. Needs no data."""
+    from widthwise.allocation import Population
+    from widthwise.core.seeds import SeedTree
+    from widthwise.slicing import trace
+    from widthwise.studies import load_config
+
     settings = load_config(config, set_ or [])
     spec = settings.task.model_spec()
     space = trace(spec.build(settings.seed), spec.example_inputs(), freeze=spec.freeze)
@@ -96,6 +97,9 @@ def cost(
     json: Json = False,
 ) -> None:
     """Show parameters, multiply-accumulates and upload of a model's slices. Needs no data."""
+    from widthwise.slicing import cost as cost_of
+    from widthwise.tasks import DATASETS, resolve_model
+
     if ":" in model:
         net, inputs = _from_python(model)
         freeze: tuple[str, ...] = ()
@@ -112,6 +116,13 @@ def cost(
 
 def methods(json: Json = False) -> None:
     """List the registered methods and parts with their sources."""
+    from widthwise.allocation import POLICIES
+    from widthwise.heterogeneity import ESTIMATORS
+    from widthwise.methods import METHODS
+    from widthwise.slicing import SELECTORS
+    from widthwise.tasks import DATASETS, MODELS
+    from widthwise.training import OBJECTIVES
+
     registries: Sequence[Any] = (METHODS, POLICIES, OBJECTIVES, ESTIMATORS, SELECTORS, MODELS, DATASETS)
     rows = [
         {
@@ -136,6 +147,8 @@ def methods(json: Json = False) -> None:
 
 def schema() -> None:
     """Print the JSON Schema of a run's configuration, for editors."""
+    from widthwise.studies import schema as run_schema
+
     print(json_format.dumps(run_schema(), indent=2))
 
 

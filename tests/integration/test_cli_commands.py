@@ -54,7 +54,7 @@ def _quick_report() -> Iterator[None]:
         return out
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("widthwise.cli.build_report", write)
+        patch.setattr("widthwise.report.build_report", write)
         yield
 
 
@@ -330,7 +330,7 @@ def test_audit_reads_the_run(finished: tuple[Path, Result]) -> None:
 def test_report_draws_the_run(
     finished: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("widthwise.cli.build_report", build_report)
+    monkeypatch.setattr("widthwise.report.build_report", build_report)
     page = tmp_path / "page.html"
     assert call("report", finished[0], "--out", page).stdout.strip() == str(page)
     assert "</html>" in page.read_text()
