@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --durations=15
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
