@@ -206,7 +206,14 @@ def test_run_saves_and_resumes_when_interrupted(
     out = tmp_path / "x"
     command = [sys.executable, "-m", "widthwise.cli", "run", str(config), "--out", str(out)]
     long = [*command, "--set", "training.rounds=2000"]
-    process = subprocess.Popen(long, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # A shell starts background jobs with Ctrl-C ignored, and children inherit that: ask for the default.
+    process = subprocess.Popen(
+        long,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 120
     while not (out / "rounds.jsonl").exists() and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[1]
