@@ -9,7 +9,7 @@ import torch
 
 from widthwise.aggregation import CoordinateMean, server_step
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, clone, first_non_finite
+from widthwise.core.params import Params, clone, first_non_finite, zeros_like
 from widthwise.core.records import ClientReport, ClientTask, Cohort, LocalConfig, SliceSpec
 from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
@@ -202,8 +202,7 @@ def _new_client_states(
         old = clients.get(report.client_id, {})
         updated: dict[str, Params] = {}
         for name in names:
-            tensors = {n: v.clone() for n, v in old[name].items()} if name in old else None
-            tensors = tensors or {n: torch.zeros_like(v) for n, v in state.params.items()}
+            tensors = clone(old[name]) if name in old else zeros_like(state.params)
             fed.space.scatter_add_(tensors, report.state[name], report.spec)
             updated[name] = tensors
         clients[report.client_id] = updated
