@@ -172,3 +172,23 @@ def test_task_config_has_a_schema_with_every_kind_of_partition() -> None:
     schema = TaskConfig.model_json_schema()
     assert {"Iid", "Dirichlet", "Natural", "Named"} <= set(schema["$defs"])
     assert schema["additionalProperties"] is False
+
+
+def test_imbalance_thins_out_both_splits_in_label_order() -> None:
+    # 1,437 + 360 digits, about 144 + 36 of each class; shares 1, .., 1/8.
+    task = task_of(42, imbalance=8, clients=5)
+    train, test = (torch.bincount(part.labels(), minlength=10) for part in (task.train, task.test))
+    assert 135 <= train[0] <= 150
+    assert 7.0 <= train[0] / train[9] <= 9.0
+    assert all(train[:-1] >= train[1:])
+    assert test.tolist() == sorted(test.tolist(), reverse=True)
+    assert len(task_of(42, imbalance=8, limit=100, clients=5).train) == 100
+
+
+def test_imbalance_is_refused_for_text() -> None:
+    with pytest.raises(
+        ConfigError, match=r"imbalance is 2, but the classes of shakespeare are the characters"
+    ):
+        task_of(
+            42, dataset="shakespeare", model="lstm", norm=None, imbalance=2, partition={"kind": "natural"}
+        )

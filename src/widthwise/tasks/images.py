@@ -14,7 +14,7 @@ from PIL import Image
 
 from widthwise.core.errors import DataError
 from widthwise.tasks.dataset import ArraySet
-from widthwise.tasks.source import Ints, Request, Source, Splits, choose, hold_out, largest
+from widthwise.tasks.source import Ints, Request, Source, Splits, hold_out, largest, subsample
 from widthwise.tasks.tables import Table, read_table
 
 
@@ -52,10 +52,9 @@ class ImageSource(Source):
             strata = np.zeros(len(table), dtype=np.int64) if ids is None else ids
             kept, held = hold_out(strata[rows], request.test_fraction, self.name)
             rows, test_rows = rows[kept], rows[held]
-        rows = rows[choose(len(rows), request.limit, request.seeds.at("limit").numpy())]
-        test_rows = test_rows[
-            choose(len(test_rows), request.test_limit, request.seeds.at("test-limit").numpy())
-        ]
+        labels, test_labels = table.labels(self.num_classes), test_table.labels(self.num_classes)
+        rows = rows[subsample(labels[rows], request.limit, request, "limit")]
+        test_rows = test_rows[subsample(test_labels[test_rows], request.test_limit, request, "test-limit")]
         return Splits(
             self._array_set(table, rows, request.augment),
             self._array_set(test_table, test_rows, augment=False),

@@ -28,6 +28,7 @@ class Request:
         limit: Training samples to keep; all where None.
         test_limit: Test samples to keep; all where None.
         test_fraction: Share held out for the test where the set has no test split of its own (default 0.2).
+        imbalance: Samples of the most frequent class for one of the rarest; as the set is where None.
         augment: Crop and flip training images.
         largest_ids: Keep only the samples of so many natural ids, those with most data.
     """
@@ -37,6 +38,7 @@ class Request:
     limit: int | None = None
     test_limit: int | None = None
     test_fraction: float | None = None
+    imbalance: float | None = None
     augment: bool = False
     largest_ids: int | None = None
 
@@ -97,6 +99,11 @@ class Source(ABC):
                 f"test_fraction is {request.test_fraction}, but {self.name} has a test split of its own. "
                 "Remove test_fraction (test_limit takes a part of the split)."
             )
+        if request.imbalance is not None and self.signature.kind == "text":
+            raise ConfigError(
+                f"imbalance is {request.imbalance:g}, but the classes of {self.name} are the characters of a "
+                "text, which cannot be thinned out one by one. Remove imbalance."
+            )
         if request.largest_ids is not None and self.id_name is None:
             raise ConfigError(
                 f"partition kind is 'natural', but the samples of {self.name} have no natural id. "
@@ -118,6 +125,48 @@ class Source(ABC):
     @abstractmethod
     def read(self, request: Request) -> Splits:
         """Read what ``request`` asks for, which has been checked."""
+
+
+def subsample(labels: Ints, limit: int | None, request: Request, purpose: str) -> Ints:
+    """Return the positions of the samples to keep: first thinned out by class, then ``limit`` at random.
+
+    Args:
+        labels: Class of every sample that there is, [rows].
+        limit: How many to keep at most; all where None.
+        request: Its ``imbalance`` and ``seeds``.
+        purpose: Name of the random streams.
+    """
+    kept = thin(labels, request.imbalance, request.seeds.at(f"{purpose}-imbalance").numpy())
+    return kept[choose(len(kept), limit, request.seeds.at(purpose).numpy())]
+
+
+def thin(labels: Ints, imbalance: float | None, rng: np.random.Generator) -> Ints:
+    """Return positions, ascending, with a long tail: class 0 is the most frequent, the last the rarest.
+
+        kept_c = round(count_c * imbalance ** (-c / (C - 1))),   at least 1 of a class that there is
+
+    Source: the long-tailed sets of Cui et al., "Class-Balanced Loss Based on Effective Number of Samples",
+    CVPR 2019, section 5.1 (exponential profile). Departs: they keep the test set balanced; here it is thinned
+    out alike, as the test part of a set that is imbalanced by nature (EMNIST ByClass) would be.
+
+    Args:
+        labels: [rows].
+        imbalance: Ratio of the first class's share to the last one's; None keeps everything.
+        rng: Draws the samples of each class.
+
+    Example:
+        >>> np.bincount(labels[thin(labels := np.repeat([0, 1, 2], 100), 4.0, np.random.default_rng(0))])
+        array([100,  50,  25])
+    """
+    if imbalance is None:
+        return np.arange(len(labels))
+    counts = np.bincount(labels)
+    share = imbalance ** -np.linspace(0, 1, len(counts))
+    quota = np.where(counts, np.maximum(np.rint(counts * share), 1), 0).astype(np.int64)
+    kept = [
+        rng.permutation(np.flatnonzero(labels == label))[:most] for label, most in enumerate(quota.tolist())
+    ]
+    return np.sort(np.concatenate(kept))
 
 
 def choose(count: int, limit: int | None, rng: np.random.Generator) -> Ints:

@@ -45,6 +45,8 @@ class TaskConfig(BaseModel):
         limit: Training samples to keep, drawn at random; None keeps all.
         test_limit: Test samples to keep, drawn at random; None keeps all.
         test_fraction: Share held out for the test, for sets without a test split of their own (0.2).
+        imbalance: Thins out classes exponentially, in training and test set: samples of the first class for
+            one of the last (long-tailed); None keeps them as they are.
         augment: Shift and mirror training images at random.
         data_dir: Folder of local Parquet files, ``<data_dir>/<dataset>/train.parquet``; it wins over the hub.
     """
@@ -59,6 +61,7 @@ class TaskConfig(BaseModel):
     limit: Count | None = None
     test_limit: Count | None = None
     test_fraction: float | None = Field(None, gt=0, lt=1)
+    imbalance: float | None = Field(None, ge=1, allow_inf_nan=False)
     augment: bool = False
     data_dir: Path | None = None
 
@@ -180,6 +183,7 @@ def build_task(config: TaskConfig, capacity: CapacityConfig, seed: int, data_dir
             limit=config.limit,
             test_limit=config.test_limit,
             test_fraction=config.test_fraction,
+            imbalance=config.imbalance,
             augment=config.augment,
             largest_ids=config.clients if isinstance(config.partition, Natural) else None,
         )

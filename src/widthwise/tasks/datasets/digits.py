@@ -7,7 +7,7 @@ import torch
 
 from widthwise.core.errors import ConfigError
 from widthwise.tasks.dataset import ArraySet, Signature
-from widthwise.tasks.source import DEFAULT_TEST_FRACTION, Request, Source, Splits, choose
+from widthwise.tasks.source import DEFAULT_TEST_FRACTION, Request, Source, Splits, subsample
 
 
 class Digits(Source):
@@ -32,10 +32,8 @@ class Digits(Source):
                 f"test_fraction is {fraction}, but both parts of digits need a sample of each class "
                 f"({error}). Take a share such as {DEFAULT_TEST_FRACTION}."
             ) from error
-        rows = rows[choose(len(rows), request.limit, request.seeds.at("limit").numpy())]
-        test_rows = test_rows[
-            choose(len(test_rows), request.test_limit, request.seeds.at("test-limit").numpy())
-        ]
+        rows = rows[subsample(labels[rows], request.limit, request, "limit")]
+        test_rows = test_rows[subsample(labels[test_rows], request.test_limit, request, "test-limit")]
         train, test = (
             ArraySet(
                 name=self.name,
