@@ -1,24 +1,22 @@
-"""The command ``widthwise``. Commands that train and read runs are here, the others in ``cli_inspect``.
+"""The command ``widthwise``: the other commands are in ``cli_study`` and ``cli_inspect``.
 
 Commands import what they use when they run: torch takes seconds to import, and ``--help`` needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from widthwise.cli_errors import Commands, explained, say
 from widthwise.cli_inspect import coverage_notes, register
-from widthwise.cli_show import show, stderr
+from widthwise.cli_show import results_table, show, stderr
+from widthwise.cli_study import study
 
 if TYPE_CHECKING:
     from widthwise.engine import Federation, RunResult
-    from widthwise.studies import PlannedRun
 
 app = typer.Typer(
     cls=Commands,
@@ -53,53 +51,9 @@ def run(
     folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
     result = _train(build(settings, data_dir), folder, resume)
     page = build_report([folder], folder / "report.html")
-    show(_results([result]), result.result, json)
+    show(results_table([result]), result.result, json)
     say("run folder", folder)
     say("report", page)
-
-
-@app.command()
-def study(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A bundled study, or a YAML file.")],
-    profile: Annotated[str | None, typer.Option(help="small or paper, where the study has them.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="For example 42,43,44.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of all run folders [runs/NAME].")] = None,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Train every method and seed of a study, then write its report. Finished runs are skipped."""
-    from widthwise.report import build_report
-    from widthwise.studies import build, load_study, plan, run_study
-
-    chosen = load_study(name, profile, _integers(seeds))
-    folder = out or Path("runs") / Path(name).stem
-    planned = plan(chosen, folder)
-
-    def start(run: PlannedRun, resume: bool) -> RunResult:
-        return _train(build(run.config, data_dir, run.label), run.path, resume)
-
-    outcomes = []
-    for outcome in run_study(planned, start):
-        outcomes.append(outcome)
-        if outcome.state == "skipped":
-            say(outcome.planned.path.name, "finished before, skipped")
-        elif outcome.error is not None:
-            say(outcome.planned.path.name, f"failed: {outcome.error}")
-    results = [outcome.result for outcome in outcomes if outcome.result is not None]
-    failed = [outcome for outcome in outcomes if outcome.error is not None]
-    page = build_report([r.path for r in results], folder / "report.html", chosen.title) if results else None
-    data = {
-        "runs": [result.result for result in results],
-        "failed": {outcome.planned.path.name: str(outcome.error) for outcome in failed},
-        "report": page and str(page),
-    }
-    show(_results(results), data, json)
-    if failed:
-        say("error", f"{len(failed)} of {len(outcomes)} runs failed; run the same command to try them again.")
-    if page:
-        say("report", page)
-    if failed:
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -124,6 +78,7 @@ def audit(folders: Folders, json: Json = False) -> None:
     show(found, found.to_json(), json)
 
 
+app.command()(study)
 register(app)
 
 
@@ -136,32 +91,6 @@ def _train(federation: Federation, out: Path, resume: bool) -> RunResult:
         say(kind, text)
     with explained(out), ProgressSink(stderr()) as progress:
         return run_federation(federation, out, resume=resume, sinks=[progress])
-
-
-def _results(results: Sequence[RunResult]) -> Table:
-    table = Table("run", "seed", "best", "final", "mean width", "MB", "GMACs", "time", title="Results")
-    for result in results:
-        row: dict[str, Any] = result.result or {}
-        table.add_row(
-            result.name,
-            str(row["seed"]),
-            f"{row['best_accuracy']:.1%}",
-            f"{row['final_accuracy']:.1%}",
-            f"{row['mean_width']:.2f}",
-            f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.1f}",
-            f"{row['macs'] / 1e9:,.0f}",
-            f"{row['seconds']:.0f} s",
-        )
-    return table
-
-
-def _integers(text: str | None) -> list[int]:
-    if text is None:
-        return []
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 42,43,44") from None
 
 
 def main() -> None:

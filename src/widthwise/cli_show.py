@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from widthwise.engine import RunResult
 
 #: Width where there is no terminal whose width could be asked for.
 PLAIN_WIDTH = 120
@@ -29,3 +34,21 @@ def show(table: RenderableType, data: Any, as_json: bool) -> None:
     else:
         stdout().print(table)
     sys.stdout.flush()  # before anything that follows on stderr
+
+
+def results_table(results: Sequence[RunResult]) -> Table:
+    """Return the table of finished runs."""
+    table = Table("run", "seed", "best", "final", "mean width", "MB", "GMACs", "time", title="Results")
+    for result in results:
+        row: dict[str, Any] = result.result or {}
+        table.add_row(
+            result.name,
+            str(row["seed"]),
+            f"{row['best_accuracy']:.1%}",
+            f"{row['final_accuracy']:.1%}",
+            f"{row['mean_width']:.2f}",
+            f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.1f}",
+            f"{row['macs'] / 1e9:,.0f}",
+            f"{row['seconds']:.0f} s",
+        )
+    return table

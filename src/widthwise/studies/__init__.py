@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from widthwise.studies.build import build, resolve, run
 from widthwise.studies.config import RunConfig, load_config, merge, schema
-from widthwise.studies.study import (
-    Outcome,
-    PlannedRun,
-    Study,
-    bundled_studies,
-    load_study,
-    plan,
-    run_study,
-)
+from widthwise.studies.manifest import Manifest, ManifestWriter, PlannedCell, read_manifest
+from widthwise.studies.pool import Advance, Ended, Note, RunPool
+from widthwise.studies.runner import Outcome, run_study
+from widthwise.studies.study import PlannedRun, Study, StudyTask, bundled_studies, load_study, plan
 
 __all__ = [
+    "Advance",
+    "Ended",
+    "Manifest",
+    "ManifestWriter",
+    "Note",
     "Outcome",
+    "PlannedCell",
     "PlannedRun",
     "RunConfig",
+    "RunPool",
     "Study",
+    "StudyTask",
     "build",
     "bundled_studies",
     "load_config",
     "load_study",
     "merge",
     "plan",
+    "read_manifest",
     "resolve",
     "run",
     "run_study",

@@ -4,64 +4,119 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from widthwise.core.errors import ConfigError, InputError, WidthwiseError, unknown_name
-from widthwise.engine import RunResult, is_run, load_run
+from widthwise.core.errors import ConfigError, InputError, unknown_name
 from widthwise.methods import problems
-from widthwise.studies.build import resolve
 from widthwise.studies.config import RunConfig, merge, read_yaml
 
+#: What a label of a task or a method may be.
+LABEL = r"[\w.+=-]+"
 
-class Study(BaseModel):
-    """Runs that belong together.
+
+class StudyTask(BaseModel):
+    """One task of a study.
 
     Attributes:
-        title: Heading of the report.
-        base: Configuration that all runs share.
-        methods: Label -> what differs from the base (nested or with dotted keys).
-        seeds: Every label is run once for each seed.
-        sweep: Dotted key -> values; every label is run for every combination.
-        profiles: Name -> changes to the study (all keys above), chosen on the command line.
+        title: Name in tables; the task's label where it is empty.
+        base: What differs from the study's base (nested or with dotted keys).
+        methods: Labels of the methods that are run on it; all where None.
+        changes: Label of a method -> what differs for it on this task (laid over everything else).
+        paper: Which of the paper's tasks its results stand beside (a key of the expected numbers).
+        note: What a reader of its results must know.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = ""
+    base: dict[str, Any] = Field(default_factory=dict)
+    methods: list[str] | None = None
+    changes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    paper: str | None = None
+    note: str = ""
+
+
+class Study(BaseModel):
+    """Runs that belong together: tasks x methods x seeds x the values of a sweep.
+
+    Attributes:
+        title: Heading of the report.
+        note: What a reader of all its results must know.
+        base: Configuration that all runs share.
+        tasks: Label -> a task; without any, the base's task is the only one.
+        methods: Label -> what differs from base and task (nested or with dotted keys).
+        seeds: Every method is run on every task once for each seed.
+        sweep: Dotted key -> values; every run is made for every combination.
+        paper: Name of a paper's expected numbers, which the report puts beside ours.
+        profiles: Name -> changes to the study (all keys above), chosen on the command line. A task or a
+            method that is null is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str = ""
+    note: str = ""
     base: dict[str, Any]
+    tasks: dict[str, StudyTask] = Field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     seeds: list[int] = Field([42], min_length=1)
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    paper: str | None = None
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @field_validator("tasks", "methods", mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+    @field_validator("tasks", "methods")
+    @classmethod
+    def _labels_name_folders(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for label in value:
+            if not re.fullmatch(LABEL, label):
+                raise ValueError(
+                    f"label is {label!r}, but it names a folder: letters, digits and _ . + = - only. Rename"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _tasks_name_methods(self) -> Self:
+        for label, task in self.tasks.items():
+            for key, names in (("methods", task.methods or ()), ("changes", task.changes)):
+                for name in names:
+                    if name not in self.methods:
+                        raise ValueError(unknown_name(f"tasks.{label}.{key}", name, self.methods).rstrip("."))
+        return self
+
+    def methods_of(self, task: str) -> list[str]:
+        """Return the labels of the methods that are run on a task, in the study's order."""
+        chosen = self.tasks[task].methods if task in self.tasks else None
+        return [label for label in self.methods if chosen is None or label in chosen]
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study: its label, its folder and its configuration."""
+    """One run of a study.
 
-    label: str
+    Attributes:
+        path: Its folder.
+        label: Its method's label, with the values of a sweep.
+        config: Its configuration.
+        task: Its task's label; empty where the study has one task only.
+        source: Folder of the run that it is matched to, which must be finished first.
+    """
+
     path: Path
+    label: str
     config: RunConfig
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a planned run: it is done, was skipped since it was finished before, or failed."""
-
-    planned: PlannedRun
-    state: Literal["done", "skipped", "failed"]
-    result: RunResult | None = None
-    error: WidthwiseError | None = None
-
-
-#: Starts one run: (planned run, whether its folder holds a part of it already) -> its result.
-Start = Callable[[PlannedRun, bool], RunResult]
+    task: str = ""
+    source: Path | None = None
 
 
 def bundled_studies() -> list[str]:
@@ -101,62 +156,73 @@ def load_study(name: str, profile: str | None = None, seeds: Sequence[int] = ())
 
 
 def plan(study: Study, out: Path) -> list[PlannedRun]:
-    """Return the runs of a study, all validated, in an order in which ``matched_to`` finds its run done.
+    """Return the runs of a study, all validated: seed by seed, so that a part of them is a study as well.
 
-    ``method.matched_to`` may name a label of the study: it then means that label's run of the same seed
-    and setting.
+    A run lies in ``<out>/<task>/<label>-s<seed>``, without the task's folder where the study names none.
+    ``matched_to`` may name a method of the study: it then means that method's run of the same task, seed
+    and setting, which is planned before it.
 
     Args:
         study: The study.
         out: Folder of all run folders.
 
     Raises:
-        ConfigError: if any run is invalid; each problem carries its label.
+        ConfigError: if any run is invalid; each problem carries its task and label.
     """
-    found: list[str] = []
+    found: dict[str, None] = {}  # another seed would say the same
     planned: list[PlannedRun] = []
-    for suffix, setting in _settings(study.sweep):
-        for label, changes in study.methods.items():
-            for seed in study.seeds:
-                content = merge(merge(merge(merge({}, study.base), setting), changes), {"seed": seed})
-                method = content.get("method")
-                if isinstance(method, dict) and (source := method.get("matched_to")) in study.methods:
-                    content["method"] = {**method, "matched_to": str(out / f"{source}{suffix}-s{seed}")}
-                try:
-                    config = RunConfig(**content)
-                except InputError as error:
-                    found += [f"{label}{suffix}: {line}" for line in str(error).splitlines()]
-                    break  # another seed would say the same
-                planned.append(PlannedRun(label + suffix, out / f"{label}{suffix}-s{seed}", config))
+    settings = list(_settings(study.sweep))
+    for seed, task, (suffix, setting) in itertools.product(study.seeds, study.tasks or [""], settings):
+        of_task = study.tasks.get(task, StudyTask())
+        base = merge(merge(study.base, of_task.base), setting)
+        for label in study.methods_of(task):
+            changes = of_task.changes.get(label, {})
+            content = merge(merge(merge(base, study.methods[label]), changes), {"seed": seed})
+            source = _point_to_source(content, study.methods_of(task), out / task, f"{suffix}-s{seed}")
+            where = "/".join(filter(None, [task, label + suffix]))
+            try:
+                config = RunConfig(**content)
+            except InputError as error:
+                found |= dict.fromkeys(f"{where}: {line}" for line in str(error).splitlines())
+                continue
+            path = out / task / f"{label}{suffix}-s{seed}"
+            planned.append(PlannedRun(path, label + suffix, config, task, source))
     if found:
         raise ConfigError("\n".join(found))
-    return sorted(planned, key=lambda run: run.config.method.get("matched_to") is not None)
+    return _sources_first(planned)
 
 
-def run_study(planned: Sequence[PlannedRun], start: Start) -> Iterator[Outcome]:
-    """Run what is not finished yet, one run after the other.
+def _point_to_source(
+    content: dict[str, Any], labels: Sequence[str], folder: Path, ending: str
+) -> Path | None:
+    """Replace a label of the study in ``matched_to`` by the path of its run; return the path."""
+    for section in ("method", "control"):
+        block = content.get(section)
+        if isinstance(block, dict) and isinstance(named := block.get("matched_to"), str):
+            path = folder / f"{named}{ending}" if named in labels else Path(named)
+            content[section] = {**block, "matched_to": str(path)}
+            return path
+    return None
 
-    A folder whose result belongs to the same configuration is skipped; one that was broken off is resumed.
-    A run that fails does not stop the others.
 
-    Args:
-        planned: The runs.
-        start: Starts one run.
+def _sources_first(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs in their order, but each after the run that it is matched to."""
+    by_path = {run.path: run for run in planned}
+    ordered: dict[Path, PlannedRun] = {}
 
-    Yields:
-        What became of each run, as soon as it is known.
-    """
+    def add(run: PlannedRun, waiting: tuple[Path, ...]) -> None:
+        if run.path in waiting:
+            raise ConfigError(
+                f"{run.label}: matched_to goes round in a circle, but a run can be matched only to another "
+                "one. Name a run that is not matched itself."
+            )
+        if run.source in by_path:
+            add(by_path[run.source], (*waiting, run.path))
+        ordered.setdefault(run.path, run)
+
     for run in planned:
-        try:
-            run = replace(run, config=resolve(run.config))
-            finished = _finished(run)
-            if finished is not None:
-                outcome = Outcome(run, "skipped", result=finished)
-            else:
-                outcome = Outcome(run, "done", result=start(run, is_run(run.path)))
-        except WidthwiseError as error:
-            outcome = Outcome(run, "failed", error=error)
-        yield outcome
+        add(run, ())
+    return list(ordered.values())
 
 
 def _settings(sweep: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -165,11 +231,3 @@ def _settings(sweep: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, dict[st
         setting = dict(zip(sweep, values, strict=True))
         suffix = "".join(f"-{key.rpartition('.')[2]}={value}" for key, value in setting.items())
         yield re.sub(r"[^\w.=+-]+", "_", suffix), setting  # it becomes part of a folder's name
-
-
-def _finished(run: PlannedRun) -> RunResult | None:
-    if not is_run(run.path):
-        return None
-    stored = load_run(run.path)
-    same = stored.result is not None and stored.result["config_hash"] == run.config.hash()
-    return stored if same else None
