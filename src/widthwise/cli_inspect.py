@@ -39,6 +39,14 @@ def coverage_notes(space: WidthSpace, method: Method, population: Population) ->
     """Return (kind of message, what it says) about coordinates that nobody, or nobody for certain, trains."""
     never, uncertain = _coverages(space, method, population)
     notes = []
+    if left_out := int((method.policy.reachable(population) == 0).sum()):
+        notes.append(
+            (
+                "note",
+                f"{left_out} of {len(population.capacities)} clients never take part: "
+                "nothing is learned from their data.",
+            )
+        )
     if never.never_trained_fraction:
         notes.append(("warning", never.sentence))
     if uncertain.never_trained_fraction > never.never_trained_fraction:
@@ -58,10 +66,11 @@ def _coverages(
     """Return what the largest widths that clients can get leave out, and what their certain widths do."""
     from widthwise.audit import coverage as cover
 
-    policy = method.policy
+    reachable, guaranteed = method.policy.reachable(population), method.policy.guaranteed(population)
+    taking_part = reachable > 0
     return (
-        cover(space, policy.reachable(population).tolist()),
-        cover(space, policy.guaranteed(population).tolist()),
+        cover(space, reachable[taking_part].tolist()),
+        cover(space, guaranteed[taking_part].tolist()),
     )
 
 

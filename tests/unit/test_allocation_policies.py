@@ -108,14 +108,18 @@ def test_random_budget_follows_the_target_of_each_round() -> None:
 @pytest.mark.parametrize("options", [{}, {"budget": 0.5, "matched_to": "runs/x"}])
 def test_random_budget_refuses_other_than_one_target(options: dict[str, object]) -> None:
     with pytest.raises(
-        ValidationError, match=r"of budget, matched_to and targets, but it needs exactly one\."
+        ValidationError, match=r"both or neither of budget and matched_to, but it needs exactly one\."
     ):
         BUDGET(**options)
 
 
 def test_random_budget_refuses_a_target_that_is_no_width() -> None:
-    with pytest.raises(ValidationError, match=r"random-budget's target is 1\.5, but a mean width is in"):
+    with pytest.raises(
+        ValidationError, match=r"target is 1\.5, but a mean width is not below 0 or above 1\."
+    ):
         BUDGET(targets=(0.5, 1.5))
+    with pytest.raises(ValidationError, match=r"target is -1\.0, but a mean macs is not below 0\. Check"):
+        BUDGET(targets=(5e6, -1.0), currency="macs")
 
 
 def test_random_budget_refuses_to_run_when_its_targets_have_not_been_read() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from widthwise.allocation.adaptive import Adaptive
 from widthwise.allocation.capacity import Capacity
+from widthwise.allocation.costs import Costs, Currency, Staircase
 from widthwise.allocation.fixed import Fixed
 from widthwise.allocation.full import Full
 from widthwise.allocation.policy import Policy, PolicyState, Population
 from widthwise.allocation.random_budget import RandomBudget
+from widthwise.allocation.reversed_adaptive import ReversedAdaptive
+from widthwise.allocation.smallest_tier import SmallestTier
+from widthwise.allocation.strong_only import StrongOnly
 from widthwise.allocation.tier_draw import TierDraw
 from widthwise.core.registry import Registry
 
@@ -24,7 +28,7 @@ POLICIES.add("fixed", Fixed, summary="one width within capacities", source="arXi
 POLICIES.add(
     "random-budget",
     RandomBudget,
-    summary="random widths with a prescribed mean",
+    summary="random widths at a prescribed cost",
     source="arXiv 2608.07157, section 4",
 )
 POLICIES.add(
@@ -33,5 +37,20 @@ POLICIES.add(
     summary="width by estimated heterogeneity, with a coverage guarantee",
     source="arXiv 2608.07157, eq. 6",
 )
+POLICIES.add(
+    "adaptive-reversed",
+    ReversedAdaptive,
+    summary="most width for the least divergent clients",
+    source="widthwise, control for arXiv 2608.07157, eq. 6",
+)
+POLICIES.add(
+    "smallest-tier", SmallestTier, summary="the smallest tier for everybody", source="widthwise, control"
+)
+POLICIES.add(
+    "strong-only",
+    StrongOnly,
+    summary="strong clients at capacity, weak ones stay out",
+    source="widthwise, control",
+)
 
-__all__ = ["POLICIES", "Policy", "PolicyState", "Population"]
+__all__ = ["POLICIES", "Costs", "Currency", "Policy", "PolicyState", "Population", "Staircase"]

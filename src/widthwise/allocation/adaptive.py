@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from widthwise.allocation.policy import TOLERANCE, Policy, PolicyState, Population, Widths
+from widthwise.allocation.policy import Policy, PolicyState, Population, Widths
 
 
 class Adaptive(Policy):
@@ -48,4 +48,4 @@ class Adaptive(Policy):
         """Return the wanted widths within capacities, with the guarantee if it is on."""
         caps = population.capacities.astype(np.float64)
         widths: Widths = np.minimum(caps, wanted)
-        return np.where(caps >= caps.max() - TOLERANCE, caps, widths) if self.guarantee else widths
+        return np.where(population.largest, caps, widths) if self.guarantee else widths

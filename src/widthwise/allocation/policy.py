@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from widthwise.allocation.costs import Costs, Currency
 from widthwise.core.records import Cohort
 
 Widths = NDArray[np.float64]
@@ -25,10 +26,18 @@ class Population:
     Attributes:
         capacities: [N] largest width of each client, in (0, 1], in client order.
         tiers: The widths that the fleet is designed for, ascending.
+        costs: What a width costs each of them, in the policy's ``currency_of_budget``.
     """
 
     capacities: Widths
     tiers: tuple[float, ...]
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def largest(self) -> NDArray[np.bool_]:
+        """[N] who has the largest capacity."""
+        largest: NDArray[np.bool_] = self.capacities >= self.capacities.max() - TOLERANCE
+        return largest
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,11 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @property
+    def currency_of_budget(self) -> Currency:
+        """What ``population.costs`` must be in."""
+        return "width"
+
     def init(self, population: Population) -> PolicyState:
         """Return the state before the first round: every client at its capacity."""
         return PolicyState(population.capacities.astype(np.float64))
@@ -69,7 +83,7 @@ class Policy(BaseModel):
     def allocate(
         self, state: PolicyState, population: Population, cohort: Cohort, rng: np.random.Generator
     ) -> tuple[dict[int, float], PolicyState]:
-        """Return the width of each client of the cohort and the next state."""
+        """Return the width of each client of the cohort, 0 for one that stays out, and the next state."""
         return {client: float(state.widths[client]) for client in cohort.client_ids}, state
 
     def observe(self, state: PolicyState, population: Population, estimates: Widths) -> PolicyState:

@@ -114,16 +114,19 @@ class RoundRecord:
         round: Index from 0.
         accuracy: Test accuracy of the global model after the round, None where not evaluated.
         loss: Its mean test loss, None where not evaluated.
-        mean_width: Mean of the widths that the cohort trained.
+        mean_width: Mean of the widths that the cohort trained, 0 for a client that stayed out.
         coverage: Share of the global coordinates that the cohort trained.
         bytes_up: Bytes sent by the cohort.
         bytes_down: Bytes sent to the cohort.
         macs: Multiply-accumulates of local training (a training step counts as three forward passes).
         seconds: Wall time of the round, evaluation included.
-        train_loss: Mean loss of local training, weighted by samples.
+        train_loss: Mean loss of local training, weighted by samples; None where nobody trained.
         ever_covered: Share of the global coordinates that anybody has trained so far.
         tier_accuracy: Tier -> accuracy of its sub-model, None where not evaluated.
         estimate_mean: Mean smoothed estimate over all clients, None before the first measurement.
+        budget: What a client of the cohort was to cost on average, in the currency of the policy's budget;
+            None where it has none.
+        spent: What it did cost.
     """
 
     round: int
@@ -135,11 +138,14 @@ class RoundRecord:
     bytes_down: int
     macs: int
     seconds: float
-    train_loss: float
+    train_loss: float | None
     ever_covered: float
     tier_accuracy: Mapping[str, float] | None = None
     estimate_mean: float | None = None
+    budget: float | None = None
+    spent: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON-able dictionary."""
-        return {**self.__dict__, "tier_accuracy": self.tier_accuracy and dict(self.tier_accuracy)}
+        """Return the record as a JSON-able dictionary, without a budget where there is none."""
+        content = {**self.__dict__, "tier_accuracy": self.tier_accuracy and dict(self.tier_accuracy)}
+        return {k: v for k, v in content.items() if v is not None or k not in ("budget", "spent")}

@@ -1,39 +1,49 @@
-"""What a round costs, client by client: bytes on the wire and multiply-accumulates."""
+"""What a round costs, client by client, and whether a run kept its budget."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from widthwise.core.records import ClientReport
+from widthwise.engine.costs import ClientCost, slice_cost
 from widthwise.engine.federation import Federation
 from widthwise.engine.round import Assignment
 
 
-@dataclass(frozen=True)
-class ClientCost:
-    """One client's cost in one round."""
-
-    bytes_up: int
-    bytes_down: int
-    macs: int
-
-
 def client_cost(fed: Federation, assignment: Assignment, report: ClientReport) -> ClientCost:
-    """Return what a client sent, received and computed.
+    """Return what a client sent, received and computed (see ``slice_cost``)."""
+    samples = report.num_examples * assignment.config.local_epochs
+    return slice_cost(fed.space, fed.method.objective, assignment.spec, assignment.context_spec, samples)
 
-    Formula, with |m| the bytes of a slice (4 a parameter) and f its forward MACs per sample::
 
-        up   = |spec| (1 + dictionaries reported)      down = |context| + |spec| (dictionaries sent)
-        macs = n_i * epochs * objective.training_macs  (3 f(spec) for a plain step: forward and backward)
+def budget_summary(fed: Federation, rounds: Sequence[dict[str, Any]], owed: float) -> dict[str, Any] | None:
+    """Return how well a run kept its budget, or None where its policy had none.
 
-    Source: HAS-FL, equation 7 (which counts parameters only). Departs: control variates and the larger
-    slice that a distillation teacher needs are counted, headers are not.
+    Errors are relative to the mean budget of a round: ``largest_error`` and ``mean_error`` over rounds,
+    ``total_error`` of the whole run (positive: it spent too much). ``met`` says whether the run ends within
+    one step of one client of what it should have spent.
+
+    Args:
+        fed: What was run.
+        rounds: The lines of ``rounds.jsonl``.
+        owed: What the policy still owes at the end, summed over clients.
     """
-    space, a = fed.space, assignment
-    slice_bytes = space.upload_bytes(a.spec)
-    samples = report.num_examples * a.config.local_epochs
-    return ClientCost(
-        bytes_up=slice_bytes * (1 + len(report.state)),
-        bytes_down=space.upload_bytes(a.context_spec) + slice_bytes * len(fed.method.objective.server_state),
-        macs=round(samples * fed.method.objective.training_macs(space, a.spec, a.context_spec)),
-    )
+    budgets = [r["budget"] for r in rounds if "budget" in r]
+    if not budgets:
+        return None
+    total = sum(budgets)
+    spent = [r["spent"] for r in rounds]
+    differences = [s - b for s, b in zip(spent, budgets, strict=True)]
+    mean = total / len(budgets) or 1.0  # a treatment that trained nobody has no scale
+    rounding = 1e-9 * total * fed.training.cohort
+    return {
+        "currency": fed.method.policy.currency_of_budget,
+        "matched_to": fed.config["method"].get("matched_to"),
+        "budget": total / len(budgets),
+        "spent": sum(spent) / len(budgets),
+        "largest_error": max(map(abs, differences)) / mean,
+        "mean_error": sum(map(abs, differences)) / len(budgets) / mean,
+        "total_error": sum(differences) / len(budgets) / mean,
+        "met": abs(owed) <= fed.population.costs.largest_step + rounding,
+    }

@@ -11,6 +11,7 @@ import numpy as np
 from widthwise.allocation import Population
 from widthwise.core.seeds import SeedTree
 from widthwise.engine.config import EngineConfig
+from widthwise.engine.costs import price_list
 from widthwise.methods import Method
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Task
@@ -50,8 +51,16 @@ class Federation:
 
     @cached_property
     def population(self) -> Population:
-        """Capacities of all clients."""
-        return Population(self.task.capacities, self.task.tiers)
+        """Capacities of all clients, and what widths cost them in the policy's currency."""
+        samples = self.training.local_epochs * self.task.partition.sizes()
+        costs = price_list(
+            self.method.policy.currency_of_budget,
+            self.space,
+            self.method.objective,
+            self.task.capacities,
+            samples.tolist(),
+        )
+        return Population(self.task.capacities, self.task.tiers, costs)
 
     @cached_property
     def reachable(self) -> np.ndarray:

@@ -14,7 +14,8 @@ import numpy as np
 
 from widthwise.core.errors import RunError
 from widthwise.core.records import ClientReport, RoundRecord
-from widthwise.engine.accounting import ClientCost, client_cost
+from widthwise.engine.accounting import budget_summary, client_cost
+from widthwise.engine.costs import ClientCost
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.executors import EXECUTORS, Executor
 from widthwise.engine.federation import Federation
@@ -125,7 +126,7 @@ def _record(
         round=plan.cohort.round_index,
         accuracy=None,
         loss=None,
-        mean_width=sum(a.spec.width for a in plan.assignments) / len(plan.assignments),
+        mean_width=sum(a.spec.width for a in plan.assignments) / len(plan.cohort.client_ids),
         coverage=outcome.coverage,
         bytes_up=sum(c.bytes_up for c in costs),
         bytes_down=sum(c.bytes_down for c in costs),
@@ -134,6 +135,8 @@ def _record(
         train_loss=outcome.train_loss,
         ever_covered=outcome.ever_covered,
         estimate_mean=float(state.estimates.mean()) if state.measured else None,
+        budget=state.policy.extra.get("budget"),
+        spent=state.policy.extra.get("spent"),
     )
 
 
@@ -182,6 +185,7 @@ def _client_rows(
 def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     evaluated = [r for r in rounds if r["accuracy"] is not None]
     best = max(evaluated, key=lambda r: r["accuracy"])
+    control = budget_summary(fed, rounds, state.policy.extra.get("carry", 0.0))
     return {
         "name": fed.label,
         "method": fed.method.name,
@@ -201,4 +205,5 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "config_hash": fed.config_hash,
         "widths": [float(w) for w in state.policy.widths],
         "estimates": [float(e) for e in state.estimates] if state.measured else None,
+        **({"control": control} if control else {}),
     }

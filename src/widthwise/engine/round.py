@@ -51,7 +51,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The cohort of a round and its assignments, in cohort order."""
+    """The cohort of a round and the assignments of those who train (a width above 0), in cohort order."""
 
     cohort: Cohort
     assignments: tuple[Assignment, ...]
@@ -77,7 +77,7 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
     select = SELECTORS[fed.method.selector].value
     config = replace(fed.training.local(t), precision=fed.engine.precision)
     assignments = []
-    for i in cohort.client_ids:
+    for i in (i for i in cohort.client_ids if widths[i] > 0):
         capacity = float(fed.task.capacities[i])
         spec = select(fed.space, widths[i], i, t)
         context = fed.method.objective.context_width(widths[i], capacity)
@@ -131,7 +131,7 @@ class RoundOutcome:
 
     coverage: float
     ever_covered: float
-    train_loss: float
+    train_loss: float | None
 
 
 def finish_round(
@@ -143,7 +143,7 @@ def finish_round(
         fed: The federation.
         state: State returned by ``plan_round``.
         plan: The round's plan.
-        reports: One report of each cohort client, in cohort order.
+        reports: One report of each assignment, in cohort order; where there is none, nothing changes.
 
     Raises:
         DivergenceError: if a new global parameter is not finite.
@@ -175,14 +175,14 @@ def finish_round(
     outcome = RoundOutcome(
         coverage=_share(covered),
         ever_covered=_share(ever),
-        train_loss=sum(r.metrics["loss"] * r.num_examples for r in reports) / total,
+        train_loss=sum(r.metrics["loss"] * r.num_examples for r in reports) / total if reports else None,
     )
     return _adapt(fed, new, reports, mean), outcome
 
 
 def _adapt(fed: Federation, state: ServerState, reports: Sequence[ClientReport], mean: Params) -> ServerState:
     estimator, t = fed.method.estimator, state.round_index - 1
-    if estimator is None or not estimator.due(t):
+    if estimator is None or not reports or not estimator.due(t):
         return state
     with one_thread():
         measured = estimator.measure(fed.space, reports, mean)

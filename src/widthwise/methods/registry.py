@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from widthwise.core.registry import Registry
+from widthwise.methods.all_smallest import ALL_SMALLEST
+from widthwise.methods.exclude_the_weak import EXCLUDE_THE_WEAK
 from widthwise.methods.fedavg import FEDAVG
 from widthwise.methods.fedprox import FEDPROX
 from widthwise.methods.fjord import FJORD
 from widthwise.methods.hasfl import HASFL
+from widthwise.methods.hasfl_reversed import HASFL_REVERSED
 from widthwise.methods.heterofl import HETEROFL
 from widthwise.methods.method import Composition
 from widthwise.methods.random_budget import RANDOM_BUDGET
@@ -27,7 +30,19 @@ METHODS.add("uniform", UNIFORM, summary="one fixed width", source="arXiv 2608.07
 METHODS.add(
     "random-budget",
     RANDOM_BUDGET,
-    summary="random widths, matched mean",
+    summary="random widths, matched cost",
     source="arXiv 2608.07157, section 4.1",
 )
 METHODS.add("hasfl", HASFL, summary="width follows divergence", source="arXiv 2608.07157, Algorithm 1")
+METHODS.add(
+    "hasfl-reversed",
+    HASFL_REVERSED,
+    summary="hasfl in the wrong direction",
+    source="widthwise, control for arXiv 2608.07157, eq. 6",
+)
+METHODS.add(
+    "all-smallest", ALL_SMALLEST, summary="the smallest tier for everybody", source="widthwise, control"
+)
+METHODS.add(
+    "exclude-the-weak", EXCLUDE_THE_WEAK, summary="weak devices stay out", source="widthwise, control"
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from widthwise.core.errors import ConfigError
-from widthwise.engine import Federation, RunResult, Sink, load_run, run_federation
+from widthwise.engine import Federation, RunResult, Sink, run_federation
 from widthwise.slicing import trace
 from widthwise.studies.config import RunConfig
+from widthwise.studies.control import resolve as resolve
 from widthwise.tasks import build_task
 
 
@@ -18,11 +18,12 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
     Args:
         config: The run.
         data_dir: Folder of local data files; it wins over ``task.data_dir`` and ``WIDTHWISE_DATA``.
-        label: Name of the run in tables; by default the method's name.
+        label: Name of the run in tables; by default ``config.name``.
 
     Raises:
         InputError: if anything in the configuration, the data or the model is wrong.
     """
+    label = label or config.name
     config = resolve(config)
     task = build_task(config.task, config.capacity, config.seed, data_dir)
     model = task.build_model(config.seed)
@@ -35,7 +36,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
         seed=config.seed,
         config=config.to_dict(),
         config_hash=config.hash(),
-        label=label or config.method["name"],
+        label=label,
     )
     federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
     return federation
@@ -69,25 +70,3 @@ def run(
     """
     federation = build(config, Path(data_dir) if data_dir else None, label)
     return run_federation(federation, Path(out), resume=resume, sinks=sinks)
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Replace ``method.matched_to`` by ``method.targets``: that run's mean width of each round.
-
-    The configuration then no longer depends on another folder: it can be hashed, stored and run again.
-
-    Raises:
-        ConfigError: if the named run has fewer rounds than this one.
-        CheckpointError: if the folder is not a run, or is damaged.
-    """
-    source = config.method.get("matched_to")
-    if source is None:
-        return config
-    widths = load_run(source).rounds["mean_width"].tolist()
-    if len(widths) < config.training.rounds:
-        raise ConfigError(
-            f"method.matched_to is {source!r}, but that run has {len(widths)} rounds and this one "
-            f"{config.training.rounds}. Finish that run, or lower training.rounds."
-        )
-    method = {**config.method, "matched_to": None, "targets": widths[: config.training.rounds]}
-    return RunConfig(**{**config.to_dict(), "method": method})

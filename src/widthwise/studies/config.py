@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from widthwise.allocation import Currency
 from widthwise.core.errors import ConfigError
 from widthwise.engine import EngineConfig
 from widthwise.methods import Method, build_method, problems
@@ -27,6 +28,22 @@ FREE_KEYS = {
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
 
 
+class ControlConfig(BaseModel):
+    """The ``control:`` block: this run repeats another one, with random widths that cost the same.
+
+    Attributes:
+        matched_to: Folder of the run to repeat; the rest of the configuration must be that run's.
+        currency: What costs the same in every round: ``width``, ``params``, ``macs`` or ``bytes``.
+        floor: Smallest width to be drawn.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    matched_to: str
+    currency: Currency = "width"
+    floor: float = Field(0.1, gt=0, le=1)
+
+
 class RunConfig(BaseModel):
     """Everything that determines a run.
 
@@ -38,6 +55,7 @@ class RunConfig(BaseModel):
         training: Rounds, cohort and local training.
         engine: Executor, evaluation and checkpoints.
         seed: Root of every random stream.
+        control: Makes this a matched-budget control of another run; ``resolve`` turns it into a method.
 
     Raises:
         ConfigError: naming every problem by its dotted path, one per line.
@@ -56,6 +74,7 @@ class RunConfig(BaseModel):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     seed: int = Field(42, ge=0)
+    control: ControlConfig | None = None
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -76,7 +95,25 @@ class RunConfig(BaseModel):
                 "Lower training.cohort or raise task.clients."
             )
         self.built_method.objective.check(self.training)
+        if self.control is not None and self.method.get("matched_to") is not None:
+            raise ConfigError(
+                f"control.matched_to is {self.control.matched_to!r}, but method.matched_to is set too "
+                f"({self.method['matched_to']!r}), and a run is matched to one other. Remove one of the two."
+            )
         return self
+
+    @property
+    def name(self) -> str:
+        """What to call the run: its method's name, and that it is a control."""
+        return self.method["name"] + ("-control" if self.control else "")
+
+    @property
+    def matched_to(self) -> str | None:
+        """Folder of the run that this one must wait for, because it copies what that one spends."""
+        if self.control is not None:
+            return self.control.matched_to
+        source: str | None = self.method.get("matched_to")
+        return None if self.method.get("targets") else source
 
     @property
     def built_method(self) -> Method:
@@ -89,6 +126,15 @@ class RunConfig(BaseModel):
         content = self.model_dump(mode="json")
         if self.capacity.list is not None:  # it stands in place of tiers and shares
             content["capacity"] = {"list": content["capacity"]["list"]}
+        if self.control is None:  # stored runs, which know no such key, keep their hash
+            del content["control"]
+        return content
+
+    def identity(self) -> dict[str, Any]:
+        """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`)."""
+        content = self.to_dict()
+        for section, free in FREE_KEYS.items():
+            content[section] = {key: value for key, value in content[section].items() if key not in free}
         return content
 
     def hash(self) -> str:
@@ -97,10 +143,7 @@ class RunConfig(BaseModel):
         The order of keys and defaults written out or left out make no difference, nor do the keys that
         change no result (`FREE_KEYS`).
         """
-        content = self.to_dict()
-        for section, free in FREE_KEYS.items():
-            content[section] = {key: value for key, value in content[section].items() if key not in free}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

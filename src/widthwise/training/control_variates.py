@@ -113,11 +113,11 @@ def count_holders(space: Space, like: Params, reachable: np.ndarray) -> Params:
     Args:
         space: The width space.
         like: Tensors in global shapes.
-        reachable: [N] largest width of each client.
+        reachable: [N] largest width of each client, 0 for one that never takes part.
     """
     ones = {name: torch.ones_like(value) for name, value in like.items()}
     holders = {name: torch.zeros_like(value) for name, value in like.items()}
-    for width, count in zip(*np.unique(reachable, return_counts=True), strict=True):
+    for width, count in zip(*np.unique(reachable[reachable > 0], return_counts=True), strict=True):
         spec = space.nested(float(width))
         space.scatter_add_(holders, space.take(ones, spec), spec, scale=float(count))
     return {name: value.clamp(min=1) for name, value in holders.items()}

@@ -1,0 +1,125 @@
+"""The price list of a federation: what each width costs each client, and what a stored run has spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from widthwise.allocation import Costs, Currency, Staircase
+from widthwise.core.records import SliceSpec
+from widthwise.slicing import WidthSpace
+from widthwise.training import Objective
+
+BYTES_PER_PARAM = 4
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """One client's cost in one round."""
+
+    bytes_up: int
+    bytes_down: int
+    macs: int
+
+
+def slice_cost(
+    space: WidthSpace, objective: Objective, spec: SliceSpec, context: SliceSpec, samples: int
+) -> ClientCost:
+    """Return what a client sends, receives and computes in one round.
+
+    Formula, with |m| the bytes of a slice (4 a parameter) and f its forward MACs per sample::
+
+        up   = |spec| (1 + dictionaries reported)      down = |context| + |spec| (dictionaries sent)
+        macs = samples * objective.training_macs       (3 f(spec) for a plain step: forward and backward)
+
+    Source: HAS-FL, equation 7 (which counts parameters only). Departs: control variates and the larger
+    slice that a distillation teacher needs are counted, headers are not.
+
+    Args:
+        space: The width space.
+        objective: The local objective.
+        spec: What the client trains.
+        context: What it receives.
+        samples: Samples that it passes through the model, over all epochs.
+    """
+    slice_bytes = space.upload_bytes(spec)
+    return ClientCost(
+        bytes_up=slice_bytes * (1 + len(objective.client_state)),
+        bytes_down=space.upload_bytes(context) + slice_bytes * len(objective.server_state),
+        macs=round(samples * objective.training_macs(space, spec, context)),
+    )
+
+
+def price_list(
+    currency: Currency,
+    space: WidthSpace,
+    objective: Objective,
+    capacities: NDArray[np.float64],
+    samples: Sequence[int],
+) -> Costs:
+    """Return what each width costs each client, as data for allocation policies.
+
+    A slice, and with it the cost, changes only where a channel group gains a channel, at the widths k / C.
+
+    Args:
+        currency: ``params`` of the slice, ``macs`` or ``bytes`` (up and down) of ``slice_cost``, or
+            ``width``, which is its own cost.
+        space: The width space. Selectors keep as many channels as nested slices do.
+        objective: The local objective.
+        capacities: [N] largest width of each client.
+        samples: [N] samples that each client passes through the model in one round.
+    """
+    if currency == "width":
+        return Costs()
+    steps = {k / group.size for group in space.groups for k in range(1, group.size + 1)} | {1.0}
+    levels = np.array(sorted(steps))
+
+    @cache
+    def unit(width: float, context: float) -> float:
+        """Return the cost of a slice, for MACs that of one sample."""
+        spec, outer = space.nested(width), space.nested(context)
+        if currency == "params":
+            return space.num_params(spec)
+        if currency == "macs":
+            return objective.training_macs(space, spec, outer)
+        cost = slice_cost(space, objective, spec, outer, samples=0)
+        return cost.bytes_up + cost.bytes_down
+
+    kinds, kind = np.unique(capacities, return_inverse=True)
+    rows = np.array(
+        [
+            [unit(w, objective.context_width(w, cap)) for w in np.minimum(levels, cap).tolist()]
+            for cap in kinds.tolist()
+        ]
+    )
+    costs = rows[kind]
+    return Staircase(levels, np.rint(costs * np.array(samples)[:, None]) if currency == "macs" else costs)
+
+
+def spent_per_head(
+    currency: Currency, rounds: pd.DataFrame, cohort: int, objective: Objective
+) -> list[float]:
+    """Return what a stored run has spent in each round, divided by the size of the cohort.
+
+    The number of parameters is not stored; it follows from ``bytes_up`` (see ``slice_cost``).
+
+    Args:
+        currency: What is counted.
+        rounds: The run's table of rounds.
+        cohort: Clients per round.
+        objective: The run's local objective.
+    """
+    if currency == "width":
+        return [float(width) for width in rounds["mean_width"]]
+    reported = BYTES_PER_PARAM * (1 + len(objective.client_state))
+    totals = {
+        "params": rounds["bytes_up"] / reported,
+        "macs": rounds["macs"],
+        "bytes": rounds["bytes_up"] + rounds["bytes_down"],
+    }
+    return [float(total) / cohort for total in totals[currency]]
