@@ -69,12 +69,26 @@ def report(
 
 
 @app.command()
-def audit(folders: Folders, json: Json = False) -> None:
-    """Say what a run's heterogeneity estimate measured: capacity or data."""
+def audit(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders that hold them.")
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="A CSV file of clients instead of runs.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what a client statistic measured: capacity or data. Of runs, it is the heterogeneity estimate.
+
+    A table made elsewhere has the columns client, statistic, capacity and divergence, and where wanted width,
+    run and seed.
+    """
     from widthwise.audit import audit as audit_runs
+    from widthwise.audit import audit_csv
     from widthwise.report import report_paths
 
-    found = audit_runs(report_paths(folders)[0])
+    if bool(folders) == (table is not None):
+        problem = "Run folders and --table exclude each other" if folders else "Missing argument"
+        raise typer.BadParameter(f"{problem}: name run folders, or one CSV file with --table.")
+    found = audit_csv(table) if table else audit_runs(report_paths(folders or [])[0])
     show(found, found.to_json(), json)
 
 

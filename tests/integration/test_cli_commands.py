@@ -331,7 +331,7 @@ def test_coverage_notes_what_is_not_guaranteed(config: Path) -> None:
 def test_audit_reads_the_run(finished: tuple[Path, Result]) -> None:
     printed = json.loads(call("audit", finished[0], "--json").stdout)
     assert [run["run"] for run in printed["runs"]] == ["hasfl"]
-    assert set(printed) == {"runs", "summary", "sentence"}
+    assert set(printed) == {"runs", "pooled", "summary", "sentence"}
 
 
 def test_report_draws_the_run(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widthwise.audit import audit_table
-from widthwise.audit.correlation import correlation, residuals
+from widthwise.audit import Clients, audit_table, pooled_table
+from widthwise.audit.correlation import correlation, ranks, residuals
 from widthwise.audit.resampling import permutation_test
 
 seeds = st.integers(0, 2**32 - 1)
@@ -60,8 +60,31 @@ def test_audit_table_never_holds_nan(seed, count, flat_estimate, flat_capacity):
     x = np.ones(count) if flat_estimate else x
     z = np.full(count, 0.5) if flat_capacity else z
     table = audit_table(x, z, y, np.minimum(z, 0.5), permutations=50, bootstrap=50)
-    for cell in table.cells.values():
+    for cell in (*table.pearson.cells.values(), *table.spearman.cells.values()):
         numbers = [cell.value, cell.p_value, *(cell.interval or ())]
+        assert cell.tested is None or np.isfinite(cell.tested)
         assert all(number is None or np.isfinite(number) for number in numbers)
         assert cell.reason or None not in numbers
         assert cell.value is None or -1 <= cell.value <= 1
+
+
+@few
+@given(seeds, st.integers(2, 30))
+def test_ranks_do_not_change_when_the_values_are_bent(seed, count):
+    x, _, z = _clients(seed, count)
+    assert ranks(np.exp(x)) == pytest.approx(ranks(x))
+    assert ranks(-z) == pytest.approx(count + 1 - ranks(z))
+    assert ranks(z).sum() == pytest.approx(count * (count + 1) / 2)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seeds, st.integers(4, 20), st.floats(0.01, 100), st.floats(-10, 10))
+def test_pooled_table_compares_no_clients_across_runs(seed, count, scale, shift):
+    x, y, z = _clients(seed, count)
+    other = _clients(seed + 1, count)
+    fast = {"permutations": 49, "bootstrap": 1}
+    table = pooled_table([Clients(x, z, y), Clients(*(other[i] for i in (0, 2, 1)))], **fast)
+    moved = pooled_table([Clients(scale * x + shift, z, y), Clients(*(other[i] for i in (0, 2, 1)))], **fast)
+    for column, cell in table.cells.items():
+        assert moved[column].value == pytest.approx(cell.value, abs=1e-6)
+        assert moved[column].p_value == pytest.approx(cell.p_value, abs=0.021)  # one tie of 49 at most

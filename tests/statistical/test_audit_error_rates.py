@@ -59,7 +59,7 @@ def test_bootstrap_interval_covers_the_true_correlation():
     for _ in range(200):
         x = rng.normal(size=20)
         y = truth * x + np.sqrt(1 - truth**2) * rng.normal(size=20)
-        found = bootstrap_interval(x, y, None, 300, rng)
+        found = bootstrap_interval([(x, y)], correlation, 300, rng)
         assert found is not None
         covered += found.low <= truth <= found.high
     assert covered / 200 > 0.85

@@ -2,30 +2,46 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from widthwise.audit import audit, group_runs
-from widthwise.audit.table import COLUMNS, AuditTable, Correlation
+from widthwise.audit.power import Power
+from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations
 from widthwise.audit.verdict import sentence, sentence_over_runs
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.engine.runs import load_run
 from widthwise.report import build_report
 
+POWER = Power(0.64, 0.58)
 FAST = {"permutations": 499, "bootstrap": 200}
 
 
-def _table(capacity: tuple | None, data: tuple | None, marginal: tuple | None = (0.1, 0.7)) -> AuditTable:
+def _table(
+    capacity: tuple | None,
+    data: tuple | None,
+    marginal: tuple | None = (0.1, 0.7),
+    *,
+    ranked: tuple | None = (),
+    power: Power = POWER,
+    runs: int = 1,
+) -> AuditTable:
     def cell(numbers: tuple | None) -> Correlation:
         if numbers is None:
             return Correlation(None, reason="it is the same for every client")
         value, p = numbers
-        return Correlation(value, p, (value - 0.1, value + 0.1), reason=None if p else "nothing to permute")
+        interval = (value - 0.1, value + 0.1)
+        return Correlation(value, p, interval, reason=None if p else "nothing to permute", tested=value)
 
-    cells = (cell(marginal), cell(capacity), cell(data), cell((0.0, 0.9)))
-    return AuditTable(20, dict(zip(COLUMNS, cells, strict=True)), ())
+    def block(*cells: tuple | None) -> Correlations:
+        return Correlations(dict(zip(COLUMNS, map(cell, cells), strict=True)), ())
+
+    pearson = block(marginal, capacity, data, (0.0, 0.9))
+    spearman = block(marginal, capacity, data if ranked == () else ranked, (0.0, 0.9))
+    return AuditTable(20, pearson, spearman, power, runs)
 
 
 def test_audit_finds_the_confound_of_a_run_whose_estimate_is_capacity(make_run):
@@ -34,7 +50,8 @@ def test_audit_finds_the_confound_of_a_run_whose_estimate_is_capacity(make_run):
     assert run.table["r_estimate_capacity"].p_value <= 0.01
     assert run.table["r_estimate_divergence_given_capacity"].p_value > 0.05
     assert run.sentence.startswith("In this run the update divergence tracks capacity (r = -0.")
-    assert run.sentence.endswith("do not read it as data heterogeneity.")
+    assert "do not read it as data heterogeneity. A link weaker than r = 0.64 with label" in run.sentence
+    assert run.table.power.smallest_detectable_r == pytest.approx(0.64, abs=0.02)
 
 
 def test_audit_finds_a_planted_data_signal(make_run):
@@ -50,9 +67,17 @@ def test_audit_json_has_the_contract_keys_and_no_nan_when_nothing_was_measured(m
     )
     report = audit(path, **FAST)
     found = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert set(found) == {"runs", "summary", "sentence"}
+    assert set(found) == {"runs", "pooled", "summary", "sentence"}
+    assert found["pooled"] == {}
     run = found["runs"][0]
     assert {"run", "seed", *COLUMNS, "p_values", "intervals", "within_tier"} <= set(run)
+    assert {*COLUMNS, "p_values", "intervals", "within_tier"} <= set(run["spearman"])
+    assert set(run["power"]) == {
+        "alpha",
+        "power",
+        "smallest_detectable_r",
+        "smallest_detectable_r_all_clients",
+    }
     assert (run["run"], run["seed"]) == ("gamma-zero", 42)
     assert [run[column] for column in COLUMNS] == [None] * 4
     assert run["reasons"]["r_estimate_capacity"] == "the estimate is the same for every client"
@@ -96,9 +121,33 @@ def test_audit_summarises_over_seeds_and_keeps_experiments_apart(make_run):
     )
 
 
+def test_audit_pools_the_runs_of_an_experiment(make_run):
+    paths = [make_run("hasfl", seed=s) for s in (42, 43, 44)]
+    report = audit(paths, **FAST)
+    pooled = report.to_json()["pooled"]["hasfl"]
+    assert (pooled["runs"], pooled["seeds"], pooled["clients"]) == (3, [42, 43, 44], 60)
+    for column in COLUMNS:
+        assert pooled[column] == pytest.approx(report.summary["hasfl"][column].mean)
+    low, high = pooled["run_intervals"]["r_estimate_capacity"]
+    assert low < pooled["r_estimate_capacity"] < high
+    assert pooled["power"]["smallest_detectable_r"] < report.runs[0].table.power.smallest_detectable_r - 0.15
+    assert report.sentence == pooled["sentence"]
+    assert report.sentence.startswith(
+        "Over these 3 runs the update divergence tracks capacity (mean r = -0.9"
+    )
+    json.dumps(report.to_json(), allow_nan=False)
+
+
 def test_audit_takes_results_and_paths_alike(make_run):
     path = make_run()
     assert audit(load_run(path), **FAST) == audit([str(path)], **FAST)
+
+
+def test_run_audit_has_a_name_for_seeds_and_for_other_keys(make_run):
+    run = audit(make_run(), **FAST).runs[0]
+    assert run.name == "hasfl s42"
+    assert replace(run, seed="a b").name == "hasfl a b"
+    assert replace(run, seed=None).name == "hasfl"
 
 
 def test_audit_says_that_capacity_cannot_confound_a_run_of_one_width(make_run):
@@ -135,6 +184,10 @@ def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
     assert "r(H, TV | capacity)" in text
     assert "hasfl s42" in text
     assert "mean of hasfl" in text
+    assert "t over 2 runs" not in text  # the second was never measured
+    assert "by ranks (Spearman)" in text
+    assert "finds in 80% of cases" in text
+    assert f"hasfl: {report.pooled['hasfl'].sentence}"[:60] in text
     assert "mean of heterofl" not in text  # one run has no spread
     assert "(the estimate is the same" in text
     assert "permutation test" in text
@@ -148,20 +201,87 @@ def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
             (-0.71, 0.002),
             (-0.12, 0.61),
             "In this run the update divergence tracks capacity (r = -0.71, p = 0.002, 95 % interval -0.81 "
-            "to -0.61) and shows no link with label divergence once capacity is held fixed (r = -0.12, "
-            "p = 0.61, 95 % interval -0.22 to -0.02): do not read it as data heterogeneity.",
+            "to -0.61) and no link with label divergence was found once capacity is held fixed (r = -0.12, "
+            "p = 0.61, 95 % interval -0.22 to -0.02): do not read it as data heterogeneity. A link weaker "
+            "than r = 0.64 with label divergence at fixed capacity would have been missed more often than "
+            "one time in five.",
         ),
         ((-0.7, 0.0001), (0.6, 0.01), "compare clients only within a capacity tier."),
         ((-0.1, 0.6), (0.6, 0.01), "it carries a data signal."),
         ((-0.7, 0.01), (-0.6, 0.01), "the wrong sign for a measure of data heterogeneity"),
         ((-0.1, 0.6), (0.1, 0.5), "undecided at 20 clients."),
-        (None, (0.1, 0.5), "Capacity cannot confound this run (it is the same for every client)"),
+        (
+            None,
+            (0.1, 0.5),
+            "A capacity confound cannot be tested in this run (it is the same for every client)",
+        ),
         ((-0.7, 0.01), None, "at fixed capacity stays open (it is the same for every client)."),
         ((-0.7, 0.01), (0.2, None), "stays open (r = 0.20, 95 % interval 0.10 to 0.30; nothing to permute)."),
     ],
 )
 def test_sentence_follows_from_the_numbers(capacity, data, expected):
-    assert expected in sentence(_table(capacity, data))
+    assert expected in sentence(_table(capacity, data), subject="update divergence")
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (_table((-0.7, 0.01), (0.6, 0.01)), None),
+        (
+            _table((-0.7, 0.01), (0.1, 0.5)),
+            "A link weaker than r = 0.64 with label divergence at fixed capacity",
+        ),
+        (
+            _table((-0.1, 0.8), (0.1, 0.5)),
+            "A link weaker than r = 0.58 with capacity, or than r = 0.64 with label divergence at fixed "
+            "capacity, would have been missed more often than one time in five.",
+        ),
+        (
+            _table(None, (0.1, 0.5)),
+            "A link weaker than r = 0.58 with label divergence would have been missed",
+        ),
+        (
+            _table((-0.7, 0.01), (0.1, 0.5), power=Power(None, 0.58)),
+            "not even a perfect link with label divergence at fixed capacity could have been found.",
+        ),
+        (
+            _table((-0.1, 0.5), (0.2, None)),
+            "A link weaker than r = 0.58 with capacity would have been missed",
+        ),
+    ],
+)
+def test_sentence_says_which_links_could_not_have_been_seen(table, expected):
+    text = sentence(table)
+    assert "no link with" not in text or "was found" in text
+    if expected is None:
+        assert "missed" not in text
+    else:
+        assert expected in text
+
+
+def test_sentence_says_when_ranks_find_what_numbers_do_not():
+    text = sentence(_table((-0.7, 0.01), (0.3, 0.2), ranked=(0.5, 0.02)))
+    assert text.endswith(
+        "By ranks (Spearman) that link is found (r = 0.50, p = 0.02, 95 % interval 0.40 to 0.60)."
+    )
+    text = sentence(_table((-0.7, 0.01), (0.5, 0.02), ranked=(0.3, 0.2)))
+    assert "By ranks (Spearman) that link is not found (r = 0.30, p = 0.2" in text
+
+
+def test_sentence_takes_the_sign_of_the_tested_correlation():
+    # Capacity acts by a curve: the straight line leaves +0.3, but inside tiers the link is negative.
+    table = _table((-0.7, 0.01), (0.3, 0.01))
+    cells = dict(table.cells)
+    cells["r_estimate_divergence_given_capacity"] = Correlation(0.3, 0.01, tested=-0.6)
+    bent = replace(table, pearson=Correlations(cells, ()))
+    assert "falls with label divergence once capacity is held fixed" in sentence(bent)
+
+
+def test_sentence_over_pooled_runs_speaks_of_them_together():
+    text = sentence(_table((-0.7, 0.01), (0.1, 0.5), runs=3))
+    assert text.startswith("Over these 3 runs the statistic tracks capacity")
+    nothing = sentence(_table(None, None, None, runs=3))
+    assert nothing.startswith("Nothing can be said of the statistic in these 3 runs")
 
 
 def test_sentence_prints_a_small_p_value_as_a_bound():

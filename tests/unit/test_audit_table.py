@@ -9,9 +9,10 @@ import pytest
 from scipy import stats
 
 from widthwise.audit import resampling
-from widthwise.audit.correlation import correlation, is_constant, residuals
+from widthwise.audit.correlation import correlation, is_constant, ranks, residuals
+from widthwise.audit.measure import audit_table
 from widthwise.audit.resampling import bootstrap_interval, permutation_test
-from widthwise.audit.table import COLUMNS, audit_table
+from widthwise.audit.table import COLUMNS
 from widthwise.core.errors import InputError
 
 MARGINAL, CAPACITY, GIVEN, WIDTH = COLUMNS
@@ -25,6 +26,24 @@ def test_correlation_agrees_with_scipy_and_pingouin():
     assert float(correlation(x, y)) == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
     partial = pingouin.partial_corr(pd.DataFrame({"x": x, "y": y, "z": z}), x="x", y="y", covar="z")
     assert float(correlation(x, y, z)) == pytest.approx(partial["r"].iloc[0], abs=1e-10)
+
+
+def test_spearman_agrees_with_scipy_and_pingouin_also_with_ties():
+    rng = np.random.default_rng(12)
+    z = rng.choice([0.25, 0.5, 1.0], size=18)
+    x = np.round(z**2 + rng.normal(size=18), 1)
+    y = np.exp(z + rng.normal(size=18))
+    assert float(correlation(ranks(x), ranks(y))) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    frame = pd.DataFrame({"x": x, "y": y, "z": z})
+    partial = pingouin.partial_corr(frame, x="x", y="y", covar="z", method="spearman")
+    ours = float(correlation(ranks(x), ranks(y), ranks(z)))
+    assert ours == pytest.approx(partial["r"].iloc[0], abs=1e-10)
+
+
+def test_ranks_agree_with_scipy_on_every_row():
+    values = np.random.default_rng(13).integers(0, 5, size=(6, 9)).astype(float)
+    assert ranks(values) == pytest.approx(stats.rankdata(values, axis=-1))
+    assert ranks(np.zeros(3)) == pytest.approx([2.0, 2.0, 2.0])
 
 
 def test_correlation_of_many_rows_equals_one_row_at_a_time():
@@ -60,6 +79,7 @@ def test_permutation_test_counts_every_arrangement_when_there_are_few():
     found = permutation_test(x, y, np.array([0, 0, 1, 1, 1]), 12, np.random.default_rng(0))
     assert found is not None
     assert (found.p_value, found.arrangements, found.exact) == (2 / 12, 12, True)
+    assert found.r == pytest.approx(1.0)
     assert str(found) == "permutation over all 12 arrangements"
 
 
@@ -114,7 +134,7 @@ def test_bootstrap_interval_agrees_with_scipy():
     rng = np.random.default_rng(6)
     x = rng.normal(size=30)
     y = x + rng.normal(size=30)
-    ours = bootstrap_interval(x, y, None, 4000, np.random.default_rng(0))
+    ours = bootstrap_interval([(x, y)], correlation, 4000, np.random.default_rng(0))
     theirs = stats.bootstrap(
         (x, y),
         lambda a, b, axis: correlation(a, b),
@@ -131,7 +151,7 @@ def test_bootstrap_interval_agrees_with_scipy():
 def test_bootstrap_interval_leaves_out_and_counts_degenerate_resamples():
     # x is constant unless client 0 is drawn: P(not drawn) = (4/5)^5 = 0.328, so about 328 of 1,000.
     x, y = np.array([1.0, 0, 0, 0, 0]), np.array([1.0, 0, 2, 3, 1])
-    found = bootstrap_interval(x, y, None, 1000, np.random.default_rng(0))
+    found = bootstrap_interval([(x, y)], correlation, 1000, np.random.default_rng(0))
     assert found is not None
     assert 270 < found.degenerate < 400
     assert -1 <= found.low <= found.high <= 1
@@ -140,7 +160,7 @@ def test_bootstrap_interval_leaves_out_and_counts_degenerate_resamples():
 def test_bootstrap_interval_is_none_when_most_resamples_are_degenerate():
     x = np.array([1.0, 0, 0])
     y = np.array([1.0, 1, 0])
-    assert bootstrap_interval(x, y, None, 300, np.random.default_rng(0)) is None
+    assert bootstrap_interval([(x, y)], correlation, 300, np.random.default_rng(0)) is None
 
 
 def test_audit_table_reproduces_hand_made_columns():
@@ -153,11 +173,23 @@ def test_audit_table_reproduces_hand_made_columns():
     assert table[GIVEN].value == pytest.approx(pingouin.partial_corr(frame, "s", "d", "c")["r"].iloc[0])
     assert table[WIDTH].value == pytest.approx(pingouin.partial_corr(frame, "w", "d", "c")["r"].iloc[0])
     assert [tier.clients for tier in table.within_tier] == [5, 5, 5, 5]
+    ranked = pingouin.partial_corr(frame, "s", "d", "c", method="spearman")["r"].iloc[0]
+    assert table.spearman[GIVEN].value == pytest.approx(ranked)
+    assert table.spearman[CAPACITY].value == pytest.approx(stats.spearmanr(statistic, TIERS).statistic)
+    rho = stats.spearmanr(statistic[5:10], divergence[5:10]).statistic
+    assert table.spearman.within_tier[1].r_estimate_divergence == pytest.approx(rho)
     second = stats.pearsonr(statistic[5:10], divergence[5:10]).statistic
     assert table.within_tier[1].r_estimate_divergence == pytest.approx(second)
     for column in COLUMNS:
         assert 0 < table[column].p_value <= 1
         assert table[column].interval[0] <= table[column].value <= table[column].interval[1]
+        assert (table[column].runs, table[column].run_interval) == (1, None)
+    inside = [
+        np.concatenate([v[t == TIERS] - v[t == TIERS].mean() for t in np.unique(TIERS)])
+        for v in (statistic, divergence)
+    ]
+    assert table[GIVEN].tested == pytest.approx(stats.pearsonr(*inside).statistic)
+    assert table[MARGINAL].tested == pytest.approx(table[MARGINAL].value)
 
 
 def test_audit_table_is_the_same_for_the_same_seed_only():
@@ -174,16 +206,16 @@ def test_audit_table_is_the_same_for_the_same_seed_only():
 @pytest.mark.parametrize(
     ("change", "column", "reason"),
     [
-        ({"statistic": np.ones(20)}, MARGINAL, "the estimate is the same for every client"),
-        ({"statistic": np.ones(20)}, CAPACITY, "the estimate is the same for every client"),
-        ({"statistic": np.ones(20)}, GIVEN, "the estimate is the same for every client"),
+        ({"statistic": np.ones(20)}, MARGINAL, "the statistic is the same for every client"),
+        ({"statistic": np.ones(20)}, CAPACITY, "the statistic is the same for every client"),
+        ({"statistic": np.ones(20)}, GIVEN, "the statistic is the same for every client"),
         ({"capacity": np.full(20, 0.5)}, CAPACITY, "the capacity is the same for every client"),
         ({"divergence": np.full(20, 0.2)}, MARGINAL, "the label divergence is the same for every client"),
-        ({"statistic": 2 - TIERS**2}, GIVEN, "the estimate is the same for all clients of equal capacity"),
+        ({"statistic": 2 - TIERS**2}, GIVEN, "the statistic is the same for all clients of equal capacity"),
         ({"width": np.minimum(TIERS, 0.5)}, WIDTH, "the width is the same for all clients of equal capacity"),
         ({"width": np.full(20, 0.4)}, WIDTH, "the width is the same for every client"),
         ({"width": None}, WIDTH, "the width was not measured"),
-        ({"statistic": None}, CAPACITY, "the estimate was not measured"),
+        ({"statistic": None}, CAPACITY, "the statistic was not measured"),
         (
             {"capacity": np.arange(20) / 20, "width": np.arange(20) / 20},
             WIDTH,
@@ -249,6 +281,12 @@ def test_audit_table_refuses_bad_arrays(change, message):
         audit_table(**inputs)
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_audit_table_refuses_no_resamples(count):
+    with pytest.raises(InputError, match=f"permutations is 9 and bootstrap is {count}, but both must be"):
+        audit_table([1, 2, 3], [1, 2, 3], [1, 2, 3], permutations=9, bootstrap=count)
+
+
 def test_audit_table_is_free_of_nan_as_json():
     table = audit_table(np.ones(5), [0.5] * 5, [0.1] * 5, [1.0] * 5)
-    json.dumps([table[c].value for c in COLUMNS], allow_nan=False)
+    json.dumps(table.to_json(), allow_nan=False)

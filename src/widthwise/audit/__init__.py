@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from widthwise.audit.confound import AuditReport, RunAudit, audit
+from widthwise.audit.clients import Clients
+from widthwise.audit.confound import AuditReport, PooledAudit, RunAudit
 from widthwise.audit.coverage import CoverageReport, coverage
+from widthwise.audit.csv_file import audit_csv
 from widthwise.audit.groups import RunGroup, group_runs
-from widthwise.audit.table import AuditTable, audit_table
+from widthwise.audit.measure import audit_table, pooled_table
+from widthwise.audit.runs import audit
+from widthwise.audit.table import AuditTable
 
 __all__ = [
     "AuditReport",
     "AuditTable",
+    "Clients",
     "CoverageReport",
+    "PooledAudit",
     "RunAudit",
     "RunGroup",
     "audit",
+    "audit_csv",
     "audit_table",
     "coverage",
     "group_runs",
+    "pooled_table",
 ]

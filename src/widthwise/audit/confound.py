@@ -1,29 +1,52 @@
-"""The capacity-confound audit of stored runs: does a client statistic measure data or only capacity?"""
+"""The audit of runs, put together: tables, pooled tables, what they mean, and how they are printed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
-from widthwise.audit.groups import group_runs
-from widthwise.audit.table import COLUMNS, AuditTable, audit_table
+from widthwise.audit.clients import Clients
+from widthwise.audit.measure import pooled_table
+from widthwise.audit.power import ALPHA, POWER, Power
+from widthwise.audit.table import COLUMNS, AuditTable
+from widthwise.audit.text import cell_parts, interval_text, p_text
 from widthwise.audit.verdict import sentence, sentence_over_runs
-from widthwise.core.errors import CheckpointError, InputError
-from widthwise.engine.runs import RunResult, load_run
 
 HEADINGS = ("r(H, TV)", "r(H, capacity)", "r(H, TV | capacity)", "r(width, TV | capacity)")
 METHOD = (
-    "H: final smoothed update divergence. TV: total-variation distance of a client's labels to all labels. "
-    "'| capacity': after linear regression on capacity. p: two-sided permutation test over all clients or, "
-    "given capacity, among clients of equal capacity. Intervals: 95 %, percentile bootstrap over clients."
+    "H: the statistic (of a run: its final smoothed update divergence). TV: label divergence (of a run: "
+    "total-variation distance of a client's labels to all labels). '| capacity': after linear regression on "
+    "capacity. p: two-sided permutation test over all clients or, given capacity, among clients of equal "
+    "capacity. Intervals: 95 %, percentile bootstrap over clients, and over runs where several are pooled."
 )
+POWER_NOTE = (
+    f"Detectable r: smallest true correlation inside capacity tiers that a test at {ALPHA:.0%} finds in "
+    f"{POWER:.0%} of cases, given the number of clients of each capacity."
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to be audited.
+
+    Attributes:
+        run: Name of its experiment; runs of one name are pooled.
+        seed: What tells it from the other runs of the experiment, None where it is the only one.
+        method: Its method, None where that is not known.
+        clients: The numbers.
+        one_width: Whether all clients trained the same width throughout.
+    """
+
+    run: str
+    seed: int | str | None
+    method: str | None
+    clients: Clients
+    one_width: bool
 
 
 @dataclass(frozen=True)
@@ -32,7 +55,7 @@ class RunAudit:
 
     Attributes:
         run: Name of the run's experiment, different for experiments of one report.
-        seed: Its seed.
+        seed: Its seed, or what else tells it from the experiment's other runs.
         method: Its method.
         table: The correlations.
         one_width: Whether all clients trained the same width throughout.
@@ -40,29 +63,36 @@ class RunAudit:
     """
 
     run: str
-    seed: int
-    method: str
+    seed: int | str | None
+    method: str | None
     table: AuditTable
     one_width: bool
     sentence: str
 
+    @property
+    def name(self) -> str:
+        """Experiment and seed in one word."""
+        seed = f" s{self.seed}" if isinstance(self.seed, int) else f" {self.seed}"
+        return self.run if self.seed is None else f"{self.run}{seed}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the audit as JSON-able data: None (never NaN) where a value is undefined."""
-        cells = self.table.cells
-        return {
-            "run": self.run,
-            "seed": self.seed,
-            "method": self.method,
-            "clients": self.table.clients,
-            **{column: cells[column].value for column in COLUMNS},
-            "p_values": {column: cells[column].p_value for column in COLUMNS},
-            "intervals": {c: None if (i := cells[c].interval) is None else list(i) for c in COLUMNS},
-            "tests": {column: cells[column].test for column in COLUMNS},
-            "degenerate_resamples": {column: cells[column].degenerate_resamples for column in COLUMNS},
-            "reasons": {column: cells[column].reason for column in COLUMNS if cells[column].reason},
-            "within_tier": [tier.to_json() for tier in self.table.within_tier],
-            "sentence": self.sentence,
-        }
+        head = {"run": self.run, "seed": self.seed, "method": self.method}
+        return {**head, **self.table.to_json(), "sentence": self.sentence}
+
+
+@dataclass(frozen=True)
+class PooledAudit:
+    """The audit of all runs of one experiment together."""
+
+    seeds: tuple[int | str | None, ...]
+    table: AuditTable
+    sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the audit as JSON-able data: None (never NaN) where a value is undefined."""
+        head = {"runs": self.table.runs, "seeds": list(self.seeds)}
+        return {**head, **self.table.to_json(), "sentence": self.sentence}
 
 
 @dataclass(frozen=True)
@@ -84,107 +114,85 @@ class AuditReport:
         runs: One audit per run.
         summary: Experiment -> column -> spread over its seeds.
         sentence: What the runs show together.
+        pooled: Experiment -> audit of its runs together, for experiments of more than one run.
     """
 
     runs: tuple[RunAudit, ...]
     summary: Mapping[str, Mapping[str, Spread]]
     sentence: str
+    pooled: Mapping[str, PooledAudit]
 
     def repeated(self) -> dict[str, Mapping[str, Spread]]:
         """Return the summary of the experiments that have more than one run."""
-        counts = Counter(run.run for run in self.runs)
-        return {label: columns for label, columns in self.summary.items() if counts[label] > 1}
+        return {label: columns for label, columns in self.summary.items() if label in self.pooled}
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""
-        summary = {g: {c: dict(vars(s)) for c, s in columns.items()} for g, columns in self.summary.items()}
-        return {"runs": [run.to_json() for run in self.runs], "summary": summary, "sentence": self.sentence}
+        return {
+            "runs": [run.to_json() for run in self.runs],
+            "pooled": {label: pooled.to_json() for label, pooled in self.pooled.items()},
+            "summary": {
+                g: {c: dict(vars(s)) for c, s in columns.items()} for g, columns in self.summary.items()
+            },
+            "sentence": self.sentence,
+        }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table, the method and the sentence."""
-        table = Table("run", *HEADINGS, title="Capacity-confound audit")
-        for run in self.runs:
-            table.add_row(f"{run.run} s{run.seed}", *(_cell_text(run.table, column) for column in COLUMNS))
-        for group, columns in self.repeated().items():
-            table.add_row(f"mean of {group}", *(_spread_text(columns[c]) for c in COLUMNS), style="bold")
-        yield table
+        """Yield both tables, the method, the power and what it all means."""
+        rows = [(run.name, run.table, "") for run in self.runs]
+        rows += [(f"mean of {label}", pooled.table, "bold") for label, pooled in self.pooled.items()]
+        numbers = Table("run", *HEADINGS, "detectable r", title="Capacity-confound audit")
+        ranks = Table("run", *HEADINGS, title="The same by ranks (Spearman)")
+        for name, table, style in rows:
+            lines = (_lines(table, column) for column in COLUMNS)
+            numbers.add_row(name, *lines, _detectable(table.power), style=style)
+            ranks.add_row(name, *(_short(table, column) for column in COLUMNS), style=style)
+        yield numbers
+        yield ranks
         yield METHOD
+        yield POWER_NOTE
+        for label, pooled in self.pooled.items():
+            if pooled.sentence != self.sentence:
+                yield f"{label}: {pooled.sentence}"
         yield self.sentence
 
 
-def audit(
-    results: RunResult | Path | str | Sequence[RunResult | Path | str],
-    *,
-    permutations: int = 9_999,
-    bootstrap: int = 2_000,
-    seed: int = 0,
+def assemble(
+    cases: Sequence[Case], subject: str, *, permutations: int, bootstrap: int, seed: int
 ) -> AuditReport:
-    """Audit finished runs: the four correlations of the paper's Table 5, with tests and intervals.
-
-    Source: Moayedikia and Troncoso Lora (2026), Table 5 and the recommended practice of checking any client
-    statistic within capacity strata. Departures: see ``audit_table``.
+    """Audit every run, and all runs of each experiment together.
 
     Args:
-        results: One run or several, as results or as run folders.
+        cases: The runs.
+        subject: What the sentences call the statistic.
         permutations: Arrangements that each permutation test may look at.
-        bootstrap: Bootstrap resamples over clients.
+        bootstrap: Bootstrap resamples.
         seed: Root of the random arrangements and resamples.
 
     Returns:
-        The report; print it with rich or take ``to_json()``.
-
-    Raises:
-        InputError: if there is no run, or one is unfinished.
-        CheckpointError: if a run folder is damaged.
+        The report, its runs in the order of ``cases``.
     """
-    given = [results] if isinstance(results, RunResult | Path | str) else list(results)
-    if not given:
-        raise InputError("the list of runs is empty, but an audit needs at least one. Name a run folder.")
-    if permutations < 1 or bootstrap < 1:
-        raise InputError(
-            f"permutations is {permutations} and bootstrap is {bootstrap}, but both must be at least 1. "
-            "Raise them."
-        )
-    runs = [one if isinstance(one, RunResult) else load_run(one) for one in given]
-    groups = group_runs(runs)
-    audits = {
-        id(run): _audit_run(run, group.label, permutations, bootstrap, seed)
-        for group in groups
-        for run in group.runs
-    }
-    summary = {
-        group.label: {
-            column: _spread([audits[id(run)].table[column].value for run in group.runs]) for column in COLUMNS
-        }
-        for group in groups
-    }
-    every = tuple(audits[id(run)] for run in runs)
-    if len(every) == 1:
-        together = every[0].sentence
+
+    def table_of(*some: Case) -> tuple[AuditTable, bool, str]:
+        clients = [case.clients for case in some]
+        table = pooled_table(clients, permutations=permutations, bootstrap=bootstrap, seed=seed)
+        alike = all(case.one_width for case in some)
+        return table, alike, sentence(table, subject=subject, one_width=alike)
+
+    audits = tuple(RunAudit(case.run, case.seed, case.method, *table_of(case)) for case in cases)
+    summary, pooled = {}, {}
+    for label in dict.fromkeys(case.run for case in cases):
+        tables = [one.table for one in audits if one.run == label]
+        summary[label] = {c: _spread([table[c].value for table in tables]) for c in COLUMNS}
+        members = [case for case in cases if case.run == label]
+        if len(members) > 1:
+            table, _, words = table_of(*members)
+            pooled[label] = PooledAudit(tuple(case.seed for case in members), table, words)
+    if len(summary) == 1:
+        together = next((one.sentence for one in pooled.values()), audits[0].sentence)
     else:
-        together = sentence_over_runs([one.table for one in every], [one.one_width for one in every])
-    return AuditReport(every, summary, together)
-
-
-def _audit_run(run: RunResult, label: str, permutations: int, bootstrap: int, seed: int) -> RunAudit:
-    if run.result is None:
-        raise CheckpointError(
-            f"run {str(run.path)!r} is unfinished, but an audit needs its final estimates. Resume it first."
-        )
-    capacities = np.asarray(run.partition["capacities"], dtype=np.float64)
-    table = audit_table(
-        run.result["estimates"],
-        capacities,
-        run.partition["label_divergence"],
-        run.result["widths"],
-        permutations=permutations,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
-    trained = run.clients.loc[run.clients["participated"].astype(bool), "width"]
-    one_width = trained.nunique() == 1
-    verdict = sentence(table, one_width=one_width)
-    return RunAudit(label, run.seed, run.method, table, one_width, verdict)
+        together = sentence_over_runs([one.table for one in audits], [one.one_width for one in audits])
+    return AuditReport(audits, summary, together, pooled)
 
 
 def _spread(values: Sequence[float | None]) -> Spread:
@@ -195,17 +203,21 @@ def _spread(values: Sequence[float | None]) -> Spread:
     return Spread(len(known), float(known.mean()), sd, float(known.min()), float(known.max()))
 
 
-def _cell_text(table: AuditTable, column: str) -> str:
+def _lines(table: AuditTable, column: str) -> str:
     cell = table[column]
+    over = (
+        [] if cell.run_interval is None else [f"t over {cell.runs} runs {interval_text(cell.run_interval)}"]
+    )
+    return "\n".join([*cell_parts(cell), *over])
+
+
+def _short(table: AuditTable, column: str) -> str:
+    cell = table.spearman[column]
     if cell.value is None:
-        return f"- ({cell.reason})"
-    p = "" if cell.p_value is None else f"\np = {cell.p_value:.3g}"
-    interval = "" if cell.interval is None else f"\n[{cell.interval[0]:+.2f}, {cell.interval[1]:+.2f}]"
-    return f"{cell.value:+.2f}{p}{interval}"
+        return "–"
+    return f"{cell.value:+.2f}" + ("" if cell.p_value is None else f" ({p_text(cell.p_value)})")
 
 
-def _spread_text(spread: Spread) -> str:
-    if spread.mean is None:
-        return "-"
-    sd = "" if spread.sd is None else f" ± {spread.sd:.2f}"
-    return f"{spread.mean:+.2f}{sd}\n{spread.min:+.2f} .. {spread.max:+.2f} (n = {spread.count})"
+def _detectable(power: Power) -> str:
+    size = power.smallest_detectable_r
+    return "none" if size is None else f"{size:.2f}"

@@ -1,12 +1,15 @@
-"""Pearson and partial correlation over clients, for one sample or for many at once.
+"""Pearson, Spearman and partial correlation over clients, for one sample or for many at once.
 
 Shapes: ... any leading axes (resamples), N clients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
 
@@ -73,6 +76,35 @@ def correlation(x: Array, y: Array, given: Array | None = None) -> Array:
     r = np.divide(product, size, out=np.full_like(product, np.nan), where=size > 0)
     clipped: Array = np.clip(r, -1.0, 1.0)
     return clipped
+
+
+def ranks(values: Array) -> Array:
+    """Return the ranks of the values, 1 to N, equal values sharing the mean of their ranks.
+
+    Values that differ by less than 1e-12 of the largest are equal: rounding must not make an order.
+
+    Args:
+        values: [..., N].
+
+    Returns:
+        [..., N].
+
+    Example:
+        >>> ranks(np.array([0.3, 0.1 + 0.2, 0.1, 7.0]))
+        array([2.5, 2.5, 1. , 4. ])
+    """
+    size = np.max(np.abs(values), axis=-1, keepdims=True)
+    scaled = np.divide(values, size, out=np.zeros_like(values), where=size > 0)
+    ranked: Array = np.asarray(rankdata(np.round(scaled, 12), axis=-1), dtype=np.float64)
+    return ranked
+
+
+METHODS: Mapping[str, Callable[[Array], Array]] = {"pearson": lambda values: values, "spearman": ranks}
+"""Kind of correlation -> what is done to every variable, capacity included, before ``correlation``.
+
+Spearman's partial correlation is thus the linear partial correlation of ranks: ranks first, over all
+clients, then regression of ranks on ranks.
+"""
 
 
 def _centre(values: Array) -> Array:

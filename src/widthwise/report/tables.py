@@ -13,7 +13,8 @@ import numpy as np
 from widthwise.audit import AuditReport, RunAudit, RunGroup
 from widthwise.audit.confound import HEADINGS, Spread
 from widthwise.audit.groups import NOT_A_SETTING, differences, flatten
-from widthwise.audit.table import COLUMNS, Correlation
+from widthwise.audit.table import COLUMNS
+from widthwise.audit.text import cell_parts
 from widthwise.engine.runs import RunResult
 from widthwise.report.comparison import finished, tier_means, values
 
@@ -94,7 +95,9 @@ def audit_tables(report: AuditReport) -> list[Table]:
         Table(
             "Correlation, permutation p-value and 95 % interval.",
             ("run", *HEADINGS),
-            tuple((_name(run), *(_cell(run.table[c]) for c in COLUMNS)) for run in report.runs),
+            tuple(
+                (_name(run), *(" ".join(cell_parts(run.table[c])) for c in COLUMNS)) for run in report.runs
+            ),
         )
     ]
     repeated = report.repeated()
@@ -169,17 +172,6 @@ def _text(value: object) -> str:
 
 def _name(run: RunAudit) -> str:
     return f"{run.run} s{run.seed}"
-
-
-def _cell(cell: Correlation) -> str:
-    if cell.value is None:
-        return f"– ({cell.reason})"
-    parts = [f"{cell.value:+.2f}"]
-    if cell.p_value is not None:
-        parts.append("p < 0.001" if cell.p_value < 1e-3 else f"p = {cell.p_value:.3f}")
-    if cell.interval is not None:
-        parts.append(f"[{cell.interval[0]:+.2f}, {cell.interval[1]:+.2f}]")
-    return " ".join(parts)
 
 
 def _spread(spread: Spread) -> str:

@@ -1,0 +1,241 @@
+"""The correlations of an audit, from plain arrays: of one run, or of several runs pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from widthwise.audit.clients import Clients
+from widthwise.audit.correlation import METHODS, Array, correlation, is_constant, residuals
+from widthwise.audit.power import power_of
+from widthwise.audit.resampling import PermutationTest, bootstrap_interval, permutation_test, t_interval
+from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations, TierCorrelation
+from widthwise.core.errors import InputError
+from widthwise.core.seeds import SeedTree
+
+#: Column -> variables that are correlated, and whether capacity is held fixed.
+_PLANS = dict(
+    zip(
+        COLUMNS,
+        (
+            ("statistic", "divergence", False),
+            ("statistic", "capacity", False),
+            ("statistic", "divergence", True),
+            ("width", "divergence", True),
+        ),
+        strict=True,
+    )
+)
+_WORDS = {"capacity": "the capacity", "divergence": "the label divergence", "width": "the width"}
+
+Prepare = Callable[[Array], Array]
+
+
+def audit_table(
+    statistic: ArrayLike | None,
+    capacity: ArrayLike,
+    divergence: ArrayLike,
+    width: ArrayLike | None = None,
+    *,
+    permutations: int = 9_999,
+    bootstrap: int = 2_000,
+    seed: int = 0,
+) -> AuditTable:
+    """Correlate a client statistic with capacity and with label divergence, alone and given capacity.
+
+    Source: Moayedikia and Troncoso Lora (2026), Table 5. We add ranks (Spearman), p-values, intervals and
+    power. p-values of the marginal columns permute the statistic over all clients, those of the "given
+    capacity" columns only among clients of equal capacity: the test then needs no assumption on how the
+    statistic depends on capacity, where the partial correlation itself removes a straight line only.
+
+    Args:
+        statistic: [N] client statistic taken from updates (the smoothed divergence estimate), or None where
+            none was measured.
+        capacity: [N] largest width of each client, or any other measure of its size; clients of equal
+            capacity are a tier.
+        divergence: [N] label divergence of each client, or any other measure of how unusual its data are.
+        width: [N] final width of each client, or None where the widths are not of interest.
+        permutations: Arrangements that each permutation test may look at.
+        bootstrap: Bootstrap resamples over clients.
+        seed: Root of the random arrangements and resamples.
+
+    Returns:
+        The table; undefined cells hold None and a reason, never NaN.
+
+    Raises:
+        InputError: if lengths differ, a value is not finite, there are no clients, or no resamples are
+            asked for.
+
+    Example:
+        >>> table = audit_table([4, 3, 2, 1], [1, 2, 3, 4], [0.1, 0.4, 0.2, 0.3], permutations=24)
+        >>> cell = table["r_estimate_capacity"]
+        >>> round(cell.value, 6), cell.test, round(cell.p_value * 24)
+        (-1.0, 'permutation over all 24 arrangements', 2)
+        >>> round(table.spearman["r_estimate_divergence"].value, 2)
+        -0.4
+    """
+    one = Clients(statistic, capacity, divergence, width)
+    return pooled_table([one], permutations=permutations, bootstrap=bootstrap, seed=seed)
+
+
+def pooled_table(
+    runs: Sequence[Clients], *, permutations: int = 9_999, bootstrap: int = 2_000, seed: int = 0
+) -> AuditTable:
+    """Audit several runs of one experiment together; of one run this is ``audit_table``.
+
+    Runs under different seeds have other partitions, capacities and levels of the statistic, so clients are
+    never compared across runs. A cell's value is the mean over runs, each counted once, of the correlation
+    inside the run: sum_k r_k / K. (Fisher's z would be infinite where a small run has r = 1, and averaging r
+    itself costs little: its bias is about -r (1 - r^2) / 2N, at most 0.01 at twenty clients.) Tests permute
+    within run and tier; their statistic is the mean over runs of the correlation inside tiers,
+    sum_k sum_t x_kt.y_kt / (|x_k| |y_k|) / K, with x and y centred in each tier t of each run k, so that a
+    run of larger numbers does not outweigh the others. They ask whether the statistic and the labels are
+    linked in *these* runs; how far that carries to other seeds is what the intervals over runs are for.
+
+    Two intervals: the bootstrap draws runs and then clients (``bootstrap_interval`` says how wide that is
+    with few runs), and Student's t takes one correlation per run as one observation. With three runs it has
+    two degrees of freedom and is wide.
+
+    Args:
+        runs: One ``Clients`` per run.
+        permutations: Arrangements that each permutation test may look at.
+        bootstrap: Bootstrap resamples.
+        seed: Root of the random arrangements and resamples.
+
+    Returns:
+        The table; undefined cells hold None and a reason, never NaN.
+
+    Raises:
+        InputError: if there are no runs, or no resamples are asked for.
+
+    Example:
+        >>> statistics = ([4, 3, 2, 1], [1, 3, 2, 4])
+        >>> runs = [Clients(one, capacity=[1, 2, 3, 4], divergence=[0, 3, 1, 2]) for one in statistics]
+        >>> cell = pooled_table(runs, permutations=576)["r_estimate_capacity"]
+        >>> round(cell.value, 6), cell.runs, cell.test
+        (-0.1, 2, 'permutation over all 576 arrangements')
+    """
+    if not runs:
+        raise InputError(
+            "the list of runs is empty, but an audit needs at least one. Pass one Clients per run."
+        )
+    if permutations < 1 or bootstrap < 1:
+        raise InputError(
+            f"permutations is {permutations} and bootstrap is {bootstrap}, but both must be at least 1. "
+            "Raise them."
+        )
+    tree = SeedTree(seed).at("audit")
+    tiers = np.unique(np.concatenate([run.capacity for run in runs]))
+    blocks = {
+        method: Correlations(
+            {c: _cell(runs, c, prepare, permutations, bootstrap, tree.at(c)) for c in COLUMNS},
+            tuple(_tier(float(tier), runs, prepare) for tier in tiers),
+        )
+        for method, prepare in METHODS.items()
+    }
+    power = power_of([run.tier_sizes() for run in runs])
+    return AuditTable(sum(map(len, runs)), power=power, runs=len(runs), **blocks)
+
+
+def _cell(
+    runs: Sequence[Clients], column: str, prepare: Prepare, permutations: int, bootstrap: int, tree: SeedTree
+) -> Correlation:
+    x, y, given = _PLANS[column]
+    reasons = [_undefined(run, x, y, given, prepare) for run in runs]
+    defined = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
+    if not defined:
+        return Correlation(None, reason=reasons[0])
+    names = (x, y, "capacity") if given else (x, y)
+    samples = [tuple(getattr(run, name) for name in names) for run in defined]
+
+    def statistic(*variables: Array) -> Array:
+        return correlation(*map(prepare, variables))
+
+    values = [float(statistic(*sample)) for sample in samples]
+    strata = [run.capacity if given else np.zeros(len(run)) for run in defined]
+    triples = [(prepare(s[0]), prepare(s[1]), labels) for s, labels in zip(samples, strata, strict=True)]
+    test = _test(triples, permutations, tree.at("permutation").numpy())
+    interval = bootstrap_interval(samples, statistic, bootstrap, tree.at("bootstrap").numpy())
+    reason = None
+    if test is None:
+        reason = "no two clients have the same capacity, so nothing can be permuted: no p-value"
+    elif interval is None:
+        reason = "undefined in most resamples, so no interval"
+    return Correlation(
+        value=float(np.mean(values)),
+        p_value=test.p_value if test else None,
+        interval=(interval.low, interval.high) if interval else None,
+        test=str(test) if test else None,
+        degenerate_resamples=interval.degenerate if interval else bootstrap,
+        reason=reason,
+        tested=test.r if test else None,
+        runs=len(defined),
+        run_interval=t_interval(values),
+    )
+
+
+def _undefined(run: Clients, x: str, y: str, given: bool, prepare: Prepare) -> str | None:
+    """Return why the correlation is undefined in a run, or None where it is not."""
+    words = {**_WORDS, "statistic": f"the {run.name}"}
+    if getattr(run, x) is None:
+        return f"{words[x]} was not measured"
+    needed = 4 if given else 3
+    if len(run) < needed:
+        return f"there are fewer than {needed} clients"
+    for name in (x, y):
+        values: Array = getattr(run, name)
+        if is_constant(values):
+            return f"{words[name]} is the same for every client"
+        if given and _fixed_by(run.capacity, values):
+            return f"{words[name]} is the same for all clients of equal capacity"
+        if given and not residuals(prepare(values), prepare(run.capacity)).any():
+            return f"{words[name]} is a straight line in capacity: nothing is left"
+    return None
+
+
+def _fixed_by(capacity: Array, values: Array) -> bool:
+    groups = [values[capacity == tier] for tier in np.unique(capacity)]
+    shared = [group for group in groups if len(group) > 1]
+    return bool(shared) and all(is_constant(group) for group in shared)
+
+
+def _test(
+    runs: Sequence[tuple[Array, Array, Array]], permutations: int, rng: np.random.Generator
+) -> PermutationTest | None:
+    """Test (x, y, strata) of all runs at once, each run's x and y scaled to length 1 inside its strata."""
+    x, y = (np.concatenate([_unit(run[i], run[2]) for run in runs]) for i in (0, 1))
+    owners = np.repeat(np.arange(len(runs)), [len(run[2]) for run in runs])
+    pairs = np.column_stack([owners, np.concatenate([strata for _, _, strata in runs])])
+    labels = np.unique(pairs, axis=0, return_inverse=True)[1]
+    return permutation_test(x, y, labels, permutations, rng)
+
+
+def _unit(values: Array, strata: Array) -> Array:
+    centred = np.zeros_like(values)
+    for label in np.unique(strata):
+        centred[strata == label] = residuals(values[strata == label])
+    length = float(np.linalg.norm(centred))
+    return centred / length if length else centred
+
+
+def _tier(tier: float, runs: Sequence[Clients], prepare: Prepare) -> TierCorrelation:
+    """Return the mean over runs of the correlation among the clients of one capacity."""
+    clients, values, reason = 0, [], ""
+    for run in runs:
+        members = run.capacity == tier
+        clients += int(members.sum())
+        if run.statistic is None:
+            reason = f"the {run.name} was not measured"
+        elif members.sum() < 3:
+            reason = "fewer than 3 clients"
+        else:
+            r = float(correlation(prepare(run.statistic[members]), prepare(run.divergence[members])))
+            if np.isfinite(r):
+                values.append(r)
+            else:
+                reason = "no variation inside the tier"
+    if not values:
+        return TierCorrelation(tier, clients, None, reason)
+    return TierCorrelation(tier, clients, float(np.mean(values)), None)
