@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from widthwise.core.errors import ConfigError, RunError
-from widthwise.engine.runs import RunResult, load_run
-from widthwise.studies import PlannedRun, Study, bundled_studies, load_study, plan, run_study
+from widthwise.core.errors import ConfigError
+from widthwise.studies import Study, bundled_studies, load_study, plan
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 BASE = {
@@ -23,32 +20,12 @@ def study(**content: Any) -> Study:
     return Study(**{"base": BASE, "methods": {"a": {"method.name": "heterofl"}}, **content})
 
 
-class FakeEngine:
-    """Writes run folders as the engine does, without training."""
-
-    def __init__(self, make_run: Any, fails: tuple[str, ...] = ()) -> None:
-        self.make_run, self.fails = make_run, fails
-        self.started: list[tuple[str, bool]] = []
-
-    def __call__(self, run: PlannedRun, resume: bool) -> RunResult:
-        self.started.append((run.path.name, resume))
-        if run.path.name in self.fails:
-            raise RunError("it broke", client=3, round_index=1, stage="train")
-        if not run.path.exists():
-            self.make_run(
-                folder=f"out/{run.path.name}", seed=run.config.seed, rounds=run.config.training.rounds
-            )
-        result = json.loads((run.path / "result.json").read_text())
-        (run.path / "result.json").write_text(json.dumps({**result, "config_hash": run.config.hash()}))
-        return load_run(run.path)
-
-
 def test_plan_has_one_run_for_each_label_and_seed(tmp_path: Path) -> None:
     methods = {"a": {"method.name": "heterofl"}, "b": {"method": {"name": "uniform", "width": 0.25}}}
     planned = plan(study(methods=methods, seeds=[1, 2]), tmp_path)
-    assert [run.path.name for run in planned] == ["a-s1", "a-s2", "b-s1", "b-s2"]
-    assert [run.config.seed for run in planned] == [1, 2, 1, 2]
-    assert planned[2].config.method["width"] == 0.25
+    assert [run.path.name for run in planned] == ["a-s1", "b-s1", "a-s2", "b-s2"]
+    assert [run.config.seed for run in planned] == [1, 1, 2, 2]
+    assert planned[1].config.method["width"] == 0.25
 
 
 def test_plan_sweeps_every_combination(tmp_path: Path) -> None:
@@ -63,14 +40,58 @@ def test_plan_sweeps_every_combination(tmp_path: Path) -> None:
     assert [(r.config.training.lr, r.config.training.momentum) for r in planned][1] == (0.1, 0.5)
 
 
-def test_plan_puts_matched_runs_last_and_points_them_to_their_seed(tmp_path: Path) -> None:
+def test_plan_puts_every_method_on_every_task(tmp_path: Path) -> None:
+    tasks = {
+        "x": {"base": {"training.rounds": 3}, "changes": {"b": {"training.lr": 0.5}}},
+        "y": {"base": {"task.clients": 5}, "methods": ["b"]},
+        "z": None,
+    }
+    methods = {"a": {"method.name": "heterofl"}, "b": {"method.name": "uniform", "training.lr": 0.1}}
+    planned = plan(study(tasks=tasks, methods=methods), tmp_path)
+    assert [run.path.relative_to(tmp_path).as_posix() for run in planned] == ["x/a-s42", "x/b-s42", "y/b-s42"]
+    assert [(run.task, run.label) for run in planned] == [("x", "a"), ("x", "b"), ("y", "b")]
+    assert [run.config.training.rounds for run in planned] == [3, 3, 2]
+    assert [run.config.training.lr for run in planned] == [0.01, 0.5, 0.1]
+    assert [run.config.task.clients for run in planned] == [4, 4, 5]
+
+
+def test_plan_matches_within_a_task(tmp_path: Path) -> None:
+    methods = {
+        "a": {"method.name": "heterofl"},
+        "control": {"method": {"name": "random-budget", "matched_to": "a"}},
+    }
+    planned = plan(study(tasks={"x": {}, "y": {}}, methods=methods, sweep={"training.lr": [0.1]}), tmp_path)
+    sources = [str(run.source and run.source.relative_to(tmp_path)) for run in planned]
+    assert sources == ["None", "x/a-lr=0.1-s42", "None", "y/a-lr=0.1-s42"]
+
+
+def test_plan_refuses_runs_that_are_matched_in_a_circle(tmp_path: Path) -> None:
+    methods = {
+        "a": {"method": {"name": "random-budget", "matched_to": "b"}},
+        "b": {"method": {"name": "random-budget", "matched_to": "a"}},
+    }
+    with pytest.raises(ConfigError, match="a: matched_to goes round in a circle, but a run can be matched"):
+        plan(study(methods=methods), tmp_path)
+
+
+def test_study_refuses_labels_that_name_no_folder_and_unknown_methods_of_a_task() -> None:
+    with pytest.raises(ValueError, match=r"label is 'a/b', but it names a folder: letters"):
+        study(methods={"a/b": {}})
+    with pytest.raises(ValueError, match=r"tasks\.x\.methods is 'b', but no such name is known"):
+        study(tasks={"x": {"methods": ["b"]}})
+    with pytest.raises(ValueError, match=r"tasks\.x\.changes is 'b', but no such name is known"):
+        study(tasks={"x": {"changes": {"b": {}}}})
+
+
+def test_plan_puts_matched_runs_after_their_source_and_points_them_to_their_seed(tmp_path: Path) -> None:
     methods = {
         "control": {"method": {"name": "random-budget", "matched_to": "a"}},
         "a": {"method.name": "heterofl"},
     }
     planned = plan(study(methods=methods, seeds=[1, 2]), tmp_path)
-    assert [run.path.name for run in planned] == ["a-s1", "a-s2", "control-s1", "control-s2"]
+    assert [run.path.name for run in planned] == ["a-s1", "control-s1", "a-s2", "control-s2"]
     assert planned[3].config.method["matched_to"] == str(tmp_path / "a-s2")
+    assert [run.source for run in planned] == [None, tmp_path / "a-s1", None, tmp_path / "a-s2"]
 
 
 def test_plan_lists_the_problems_of_all_labels(tmp_path: Path) -> None:
@@ -82,63 +103,6 @@ def test_plan_lists_the_problems_of_all_labels(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         plan(study(methods=methods, seeds=[1, 2]), tmp_path)
     assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == ["a", "c"]
-
-
-def test_run_study_skips_finished_runs_and_resumes_broken_ones(tmp_path: Path, make_run: Any) -> None:
-    planned = plan(study(seeds=[1, 2]), tmp_path / "out")
-    engine = FakeEngine(make_run)
-    assert [o.state for o in run_study(planned[:1], engine)] == ["done"]
-    make_run(folder="out/a-s2", seed=2, rounds=2)
-    states = [outcome.state for outcome in run_study(planned, engine)]
-    assert states == ["skipped", "done"]
-    assert engine.started == [("a-s1", False), ("a-s2", True)]
-
-
-def test_run_study_starts_again_when_the_configuration_changed(tmp_path: Path, make_run: Any) -> None:
-    engine = FakeEngine(make_run)
-    list(run_study(plan(study(), tmp_path / "out"), engine))
-    changed = plan(study(base={**BASE, "training": {"rounds": 3, "cohort": 2}}), tmp_path / "out")
-    list(run_study(changed, engine))
-    assert engine.started == [("a-s42", False), ("a-s42", True)]
-
-
-def test_run_study_goes_on_after_a_failure(tmp_path: Path, make_run: Any) -> None:
-    planned = plan(study(seeds=[1, 2, 3]), tmp_path / "out")
-    outcomes = list(run_study(planned, FakeEngine(make_run, fails=("a-s2",))))
-    assert [outcome.state for outcome in outcomes] == ["done", "failed", "done"]
-    assert str(outcomes[1].error) == "client 3, round 1, stage train: it broke"
-
-
-def test_run_study_fills_the_targets_of_a_matched_run(tmp_path: Path, make_run: Any) -> None:
-    methods = {
-        "a": {"method.name": "heterofl"},
-        "control": {"method": {"name": "random-budget", "matched_to": "a"}},
-    }
-    planned = plan(study(methods=methods), tmp_path / "out")
-    outcomes = list(run_study(planned, FakeEngine(make_run)))
-    widths = load_run(tmp_path / "out" / "a-s42").rounds["mean_width"].tolist()
-    method = outcomes[1].planned.config.method
-    assert method["targets"] == widths
-    assert method["matched_to"] is None
-
-
-def test_run_study_fails_a_matched_run_whose_source_failed(tmp_path: Path, make_run: Any) -> None:
-    methods = {
-        "a": {"method.name": "heterofl"},
-        "control": {"method": {"name": "random-budget", "matched_to": "a"}},
-    }
-    planned = plan(study(methods=methods), tmp_path / "out")
-    outcomes = list(run_study(planned, FakeEngine(make_run, fails=("a-s42",))))
-    assert [outcome.state for outcome in outcomes] == ["failed", "failed"]
-    assert "holds no config.yaml" in str(outcomes[1].error)
-
-
-def test_resolve_refuses_a_source_with_fewer_rounds(tmp_path: Path, make_run: Any) -> None:
-    source = make_run(folder="short", rounds=2)
-    method = {"name": "random-budget", "matched_to": str(source)}
-    planned = plan(study(methods={"c": {"method": method}}, base={**BASE, "training.rounds": 3}), tmp_path)
-    (outcome,) = run_study(planned, FakeEngine(make_run))
-    assert re.search(r"that run has 2 rounds and this one 3\. Finish that run", str(outcome.error))
 
 
 @pytest.mark.parametrize("name", bundled_studies())

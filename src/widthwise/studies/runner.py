@@ -66,6 +66,7 @@ def run_study(
                     del pending[run.path]
                     yield checked
                 else:
+                    pending[run.path] = checked
                     ready.append(checked)
         while ready and pool.free:
             pool.submit(ready.popleft())

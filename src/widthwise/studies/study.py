@@ -109,14 +109,17 @@ class PlannedRun:
         label: Its method's label, with the values of a sweep.
         config: Its configuration.
         task: Its task's label; empty where the study has one task only.
-        source: Folder of the run that it is matched to, which must be finished first.
     """
 
     path: Path
     label: str
     config: RunConfig
     task: str = ""
-    source: Path | None = None
+
+    @property
+    def source(self) -> Path | None:
+        """Folder of the run that it is matched to, which must be finished first."""
+        return Path(self.config.matched_to) if self.config.matched_to else None
 
 
 def bundled_studies() -> list[str]:
@@ -178,7 +181,7 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
         for label in study.methods_of(task):
             changes = of_task.changes.get(label, {})
             content = merge(merge(merge(base, study.methods[label]), changes), {"seed": seed})
-            source = _point_to_source(content, study.methods_of(task), out / task, f"{suffix}-s{seed}")
+            _point_to_run(content, study.methods_of(task), out / task, f"{suffix}-s{seed}")
             where = "/".join(filter(None, [task, label + suffix]))
             try:
                 config = RunConfig(**content)
@@ -186,23 +189,18 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
                 found |= dict.fromkeys(f"{where}: {line}" for line in str(error).splitlines())
                 continue
             path = out / task / f"{label}{suffix}-s{seed}"
-            planned.append(PlannedRun(path, label + suffix, config, task, source))
+            planned.append(PlannedRun(path, label + suffix, config, task))
     if found:
         raise ConfigError("\n".join(found))
     return _sources_first(planned)
 
 
-def _point_to_source(
-    content: dict[str, Any], labels: Sequence[str], folder: Path, ending: str
-) -> Path | None:
-    """Replace a label of the study in ``matched_to`` by the path of its run; return the path."""
+def _point_to_run(content: dict[str, Any], labels: Sequence[str], folder: Path, ending: str) -> None:
+    """Replace a label of the study in ``matched_to`` by the path of that label's run."""
     for section in ("method", "control"):
         block = content.get(section)
-        if isinstance(block, dict) and isinstance(named := block.get("matched_to"), str):
-            path = folder / f"{named}{ending}" if named in labels else Path(named)
-            content[section] = {**block, "matched_to": str(path)}
-            return path
-    return None
+        if isinstance(block, dict) and block.get("matched_to") in labels:
+            content[section] = {**block, "matched_to": str(folder / f"{block['matched_to']}{ending}")}
 
 
 def _sources_first(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
