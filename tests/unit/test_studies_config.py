@@ -210,4 +210,12 @@ def test_every_example_is_valid(path: Path) -> None:
 def test_schema_refuses_unknown_keys_and_describes_every_section() -> None:
     described = schema()
     assert described["additionalProperties"] is False
-    assert set(described["properties"]) == {"task", "capacity", "method", "training", "engine", "seed", "control"}
+    assert set(described["properties"]) == {
+        "task",
+        "capacity",
+        "method",
+        "training",
+        "engine",
+        "seed",
+        "control",
+    }

@@ -105,7 +105,7 @@ class RunConfig(BaseModel):
     @property
     def name(self) -> str:
         """What to call the run: its method's name, and that it is a control."""
-        return self.method["name"] + ("-control" if self.control else "")
+        return f"{self.method['name']}-control" if self.control else str(self.method["name"])
 
     @property
     def matched_to(self) -> str | None:

@@ -37,7 +37,7 @@ def resolve(config: RunConfig) -> RunConfig:
         return config
     key = "method.matched_to" if config.control is None else "control.matched_to"
     run = load_run(source)
-    treatment = RunConfig(**{k: v for k, v in run.config.items() if k not in NOTED_BY_ENGINE})
+    treatment = _config_of(key, run)
     _refuse_other(key, config, treatment, SAME_COHORTS if config.control is None else SAME_EXPERIMENT)
     _refuse_unfinished(key, run, config.training.rounds, source)
     method = dict(config.method) if config.control is None else _control_method(config)
@@ -46,6 +46,16 @@ def resolve(config: RunConfig) -> RunConfig:
     )
     method |= {"matched_to": treatment.hash(), "targets": targets}
     return RunConfig(**{**config.to_dict(), "method": method, "control": None})
+
+
+def _config_of(key: str, run: RunResult) -> RunConfig:
+    try:
+        return RunConfig(**{k: v for k, v in run.config.items() if k not in NOTED_BY_ENGINE})
+    except ConfigError as error:
+        raise ConfigError(
+            f"{key} is {str(run.path)!r}, but its config.yaml is none of this version "
+            f"({str(error).splitlines()[0]}). Run it again with this version."
+        ) from error
 
 
 def _control_method(config: RunConfig) -> dict[str, Any]:
