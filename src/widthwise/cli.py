@@ -12,7 +12,7 @@ import typer
 
 from widthwise.cli_errors import Commands, explained, say
 from widthwise.cli_inspect import coverage_notes, register
-from widthwise.cli_show import results_table, show, stderr
+from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 from widthwise.cli_study import study
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def run(
     result = _train(build(settings, data_dir), folder, resume)
     page = build_report([folder], folder / "report.html")
     show(results_table([result]), result.result, json)
+    for line in unmet_budgets([result]):
+        say("warning", line)
     say("run folder", folder)
     say("report", page)
 

@@ -36,6 +36,19 @@ def show(table: RenderableType, data: Any, as_json: bool) -> None:
     sys.stdout.flush()  # before anything that follows on stderr
 
 
+def unmet_budgets(results: Sequence[RunResult]) -> list[str]:
+    """Return a line for each matched control that could not cost what it was to cost."""
+    lines = []
+    for result in results:
+        control = (result.result or {}).get("control")
+        if control and not control["met"]:
+            lines.append(
+                f"{result.path.name} was to spend {control['budget']:.4g} ({control['currency']}) for each client of a "
+                f"round, but its capacities allowed {control['spent']:.4g}. It is no matched control."
+            )
+    return lines
+
+
 def results_table(results: Sequence[RunResult]) -> Table:
     """Return the table of finished runs."""
     table = Table("run", "seed", "best", "final", "mean width", "MB", "GMACs", "time", title="Results")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from widthwise.cli_errors import INTERRUPTED, say
 from widthwise.cli_inspect import coverage_notes
-from widthwise.cli_show import results_table, show, stderr
+from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 
 if TYPE_CHECKING:
     from widthwise.engine import Federation
@@ -80,6 +80,8 @@ def study(
         "report": page and str(page),
     }
     show(results_table(results), data, json)
+    for line in unmet_budgets(results):
+        say("warning", line)
     if failed:
         say("error", f"{len(failed)} of {len(outcomes)} runs failed; run the same command to try them again.")
     if page:

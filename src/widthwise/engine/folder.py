@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ CLIENT_SCHEMA = pa.schema(
 
 
 LOCK = ".lock"
+ROW_GROUP = 10_000
+"""Fewest rows of a row group of ``clients.parquet``, but for the last one."""
 
 
 class RunFolder:
@@ -186,16 +188,26 @@ class RunFolder:
         kept = [row for row in self._rows if row["round"] < keep_before]
         fresh = pa.Table.from_pylist(kept, schema=CLIENT_SCHEMA)
 
+        def parts() -> Iterator[pa.Table]:
+            if path.is_file():
+                with pq.ParquetFile(path) as old:
+                    for i in range(old.num_row_groups):
+                        group = old.read_row_group(i)
+                        yield group.filter(pc.less(group["round"], keep_before))
+            yield fresh
+
         def write(temporary: Path) -> None:
-            # Row group by row group, so that memory does not grow with the length of the run.
+            # In row groups of bounded size, so that memory does not grow with the run; not in one
+            # for each save, whose headers would outweigh the rows.
             with pq.ParquetWriter(temporary, CLIENT_SCHEMA) as writer:
-                if path.is_file():
-                    with pq.ParquetFile(path) as old:
-                        for i in range(old.num_row_groups):
-                            group = old.read_row_group(i)
-                            writer.write_table(group.filter(pc.less(group["round"], keep_before)))
-                if fresh.num_rows:
-                    writer.write_table(fresh)
+                waiting = CLIENT_SCHEMA.empty_table()
+                for part in parts():
+                    waiting = pa.concat_tables([waiting, part])
+                    if waiting.num_rows >= ROW_GROUP:
+                        writer.write_table(waiting)
+                        waiting = CLIENT_SCHEMA.empty_table()
+                if waiting.num_rows:
+                    writer.write_table(waiting)
 
         try:
             write_atomic(path, write)

@@ -1,0 +1,117 @@
+"""Studies in real worker processes: side by side, killed, gone on with, and with a run that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from widthwise.cli_study import notes
+from widthwise.studies import Advance, Ended, Note, RunPool, Study, plan, run_study
+from widthwise.studies.pool import Event
+
+ROUNDS = 8
+STUDY: dict[str, Any] = {
+    "base": {
+        "task": {
+            "dataset": "digits",
+            "model": "mlp",
+            "clients": 6,
+            "limit": 240,
+            "test_limit": 40,
+            "partition": {"kind": "iid"},
+        },
+        "capacity": {"tiers": [0.5, 1.0], "shares": [0.5, 0.5]},
+        "training": {"rounds": ROUNDS, "cohort": 3, "local_epochs": 1, "lr": 0.05},
+        "engine": {"checkpoint_every": 1, "eval_every": 4},
+    },
+    "methods": {"heterofl": {"method.name": "heterofl"}, "uniform": {"method.name": "uniform"}},
+    "seeds": [1, 2],
+}
+
+
+def without_times(file: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_pool_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
+    planned = plan(Study(**STUDY), tmp_path)
+    told: list[Event] = []
+
+    def watch(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, Advance) and (event.path.name, event.done) == ("uniform-s1", 2):
+            (victim,) = [p for p, run in pool._busy.values() if run.path == event.path]
+            os.kill(victim.pid, signal.SIGKILL)
+
+    with RunPool(2, notes=notes) as pool:
+        outcomes = {o.planned.path.name: o for o in run_study(planned, pool, watch)}
+    assert {name: outcome.state for name, outcome in outcomes.items()} == {
+        "heterofl-s1": "done",
+        "uniform-s1": "failed",
+        "heterofl-s2": "done",
+        "uniform-s2": "done",
+    }
+    assert "its process died (exit code -9), but it must live" in str(outcomes["uniform-s1"].error)
+    done = [event.done for event in told if isinstance(event, Advance) and event.path.name == "uniform-s2"]
+    assert done == list(range(ROUNDS + 1))
+    warned = {event.path.name for event in told if isinstance(event, Note)}
+    assert warned == {"uniform-s1", "uniform-s2"}  # half of the channels are never trained
+    assert sum(isinstance(event, Ended) for event in told) == 4
+    # A failed run is tried again, the others are not.
+    with RunPool(1) as pool:
+        states = [outcome.state for outcome in run_study(planned, pool)]
+    assert states.count("skipped") == 3
+    assert states.count("done") == 1
+
+
+def test_pool_reports_a_run_that_raises_and_keeps_its_worker(tmp_path: Path) -> None:
+    bad = STUDY | {"methods": {"bad": {"method.name": "fedavg", "training": {"lr": 1e30, "clip_norm": None}}}}
+    with RunPool(1) as pool:
+        (first, second) = run_study(plan(Study(**bad), tmp_path), pool)
+    assert first.state == second.state == "failed"
+    assert "client" in str(first.error)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_study_goes_on_after_it_was_killed_without_repeating_a_round(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    file, out, whole = tmp_path / "tiny.yaml", tmp_path / "out", tmp_path / "whole"
+    file.write_text(yaml.safe_dump(STUDY))
+    command = [sys.executable, "-m", "widthwise.cli", "study", str(file), "--jobs", "2", "--out"]
+    first = subprocess.Popen(
+        [*command, str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have started the tests with Ctrl-C ignored, which the study would inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 120
+    while sum(len(f.read_text().splitlines()) for f in out.glob("*/rounds.jsonl")) < 3:
+        assert time.monotonic() < deadline, "the study did not start"
+        assert first.poll() is None, first.stderr and first.stderr.read()
+        time.sleep(0.02)
+    first.send_signal(how)
+    assert first.wait(timeout=60) == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
+    time.sleep(0.5)  # workers of a killed study end by themselves
+    before = {file: file.read_text() for file in out.glob("*/rounds.jsonl")}
+    assert any(0 < len(text.splitlines()) < ROUNDS for text in before.values())
+
+    again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=True, timeout=120)
+    assert "going on at round" in again.stderr
+    for rounds, text in before.items():
+        # Down to the measured seconds: what had been finished was not trained a second time.
+        assert rounds.read_text().startswith(text)
+    subprocess.run([*command, str(whole)], capture_output=True, check=True, timeout=120)
+    for run in whole.glob("*/rounds.jsonl"):
+        assert without_times(run) == without_times(out / run.relative_to(whole))
