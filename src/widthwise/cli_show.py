@@ -43,8 +43,9 @@ def unmet_budgets(results: Sequence[RunResult]) -> list[str]:
         control = (result.result or {}).get("control")
         if control and not control["met"]:
             lines.append(
-                f"{result.path.name} was to spend {control['budget']:.4g} ({control['currency']}) for each client of a "
-                f"round, but its capacities allowed {control['spent']:.4g}. It is no matched control."
+                f"{result.path.name} was to spend {control['budget']:.4g} ({control['currency']}) for each "
+                f"client of a round, but its capacities allowed {control['spent']:.4g}. "
+                "It is no matched control."
             )
     return lines
 
