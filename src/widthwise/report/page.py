@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from widthwise.audit import AuditReport, RunGroup, audit, group_runs
 from widthwise.audit.confound import METHOD
@@ -17,6 +13,7 @@ from widthwise.core.errors import InputError
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.report.clients import estimate_plot, widths_plot
 from widthwise.report.comparison import comparison_plots, finished
+from widthwise.report.html import render, write_page, writing
 from widthwise.report.style import Plot, looks
 from widthwise.report.tables import (
     audit_tables,
@@ -58,36 +55,31 @@ def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None 
     results = [load_run(run) for run in runs]
     groups = group_runs(results)
     figures = page.parent / "figures"
-    with _writing(page):
+    with writing(page):
         figures.mkdir(parents=True, exist_ok=True)
     complete = [run for run in results if run.complete]
     report = audit(complete) if complete else None
     plots = comparison_plots(groups, looks([group.label for group in groups]))
     sections = _client_sections(groups, complete, report)
-    html = (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            title=title or _title(groups, results),
-            lead=_lead(groups, results),
-            sentence=report.sentence if report else None,
-            results=results_table(groups),
-            plots=plots,
-            tiers=tier_table(groups),
-            sections=sections,
-            audit_tables=audit_tables(report) if report else [],
-            audit_method=METHOD,
-            settings=settings_tables(groups),
-            provenance=provenance_tables(groups, page),
-        )
+    html = render(
+        "page.html.j2",
+        title=title or _title(groups, results),
+        lead=_lead(groups, results),
+        sentence=report.sentence if report else None,
+        results=results_table(groups),
+        plots=plots,
+        tiers=tier_table(groups),
+        sections=sections,
+        audit_tables=audit_tables(report) if report else [],
+        audit_method=METHOD,
+        settings=settings_tables(groups),
+        provenance=provenance_tables(groups, page),
     )
     every = [*plots.values(), *(plot for section in sections for plot in section.plots)]
-    with _writing(page):
+    with writing(page):
         for plot in every:
             plot.save_pdf(figures)
-        half = page.with_name(f".{page.name}.part")
-        half.write_text(html, encoding="utf-8")
-        half.replace(page)
+        write_page(page, html)
     return page
 
 
@@ -117,38 +109,15 @@ def _lead(groups: Sequence[RunGroup], runs: Sequence[RunResult]) -> str:
     open_runs = sum(not run.complete for run in runs)
     clients = sorted({run.partition["num_clients"] for run in runs if run.partition})
     parts = [
-        _count(len(runs), "run"),
-        _count(len(groups), "method"),
-        _count(len({run.seed for run in runs}), "seed"),
+        count_of(len(runs), "run"),
+        count_of(len(groups), "method"),
+        count_of(len({run.seed for run in runs}), "seed"),
         *(f"{count} clients" for count in clients),
         *([f"{open_runs} unfinished"] if open_runs else []),
     ]
     return " · ".join(parts)
 
 
-def _count(count: int, word: str) -> str:
+def count_of(count: int, word: str) -> str:
+    """Return a number and its noun, in the plural where it takes one."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def _environment() -> Environment:
-    # Names, labels and commands come from files: everything is escaped except our own SVG.
-    environment = Environment(
-        loader=PackageLoader("widthwise.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["svg"] = lambda plot: Markup(plot.svg())
-    return environment
-
-
-@contextmanager
-def _writing(page: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"report {str(page)!r} cannot be written ({error.strerror}), but its folder must be writable. "
-            "Choose another place with --out."
-        ) from error

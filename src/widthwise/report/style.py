@@ -111,19 +111,27 @@ class Plot:
 
 
 @contextmanager
-def canvas(columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Yield an empty figure of the page's width and its axes side by side, in the page's style."""
+def canvas(
+    columns: int = 1, rows: int = 1, size: tuple[float, float] = (4.5, 2.7), share_y: bool = True
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield an empty figure, by default of the page's width, and its axes row by row, in the page's style."""
     with mpl.rc_context(_RC):
-        figure = Figure(figsize=(4.5, 2.7), layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False, sharey=True)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
         yield figure, list(axes.flat)
 
 
-def legend_below(figure: Figure, axes: Axes, title: str | None = None) -> None:
-    """Put the legend of the axes under the figure, which grows by the rows that the legend needs."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend_below(figure: Figure, axes: Axes | Sequence[Axes], title: str | None = None) -> None:
+    """Put one legend under the figure, which grows by the rows that it needs; each label of the axes once."""
+    handles: dict[str, Any] = {}
+    for panel in [axes] if isinstance(axes, Axes) else axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
     if handles:
-        longest = max(map(len, labels))
-        columns = min(len(labels), max(1, 56 // (longest + 4)))
-        figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(labels) // columns))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
+        longest = max(map(len, handles))
+        room = 56 * figure.get_figwidth() / 4.5
+        columns = min(len(handles), max(1, int(room // (longest + 4))))
+        figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(handles) // columns))
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=columns, title=title
+        )

@@ -1,0 +1,158 @@
+"""A study as its folder holds it: every planned run with what became of it, and the paper beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from widthwise.core.errors import CheckpointError
+from widthwise.engine.runs import RunResult, is_run, load_run
+from widthwise.studies.config import RunConfig
+from widthwise.studies.expected import Expected, PaperResult, load_expected
+from widthwise.studies.manifest import Manifest, PlannedCell, read_manifest
+from widthwise.studies.study import StudyTask, plan
+
+DONE = "finished"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A planned run.
+
+    Attributes:
+        path: Its folder, relative to the study's.
+        task: Its task's label.
+        label: Its method's label.
+        seed: Its seed.
+        state: ``finished``, ``not run``, ``unfinished: 3 of 50 rounds`` or ``failed: ...``.
+        run: What is stored of it, or None.
+    """
+
+    path: str
+    task: str
+    label: str
+    seed: int
+    state: str
+    run: RunResult | None
+
+    @property
+    def done(self) -> bool:
+        """Whether it may be counted: it has a result and did not fail when it was last tried."""
+        return self.state == DONE
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the study.
+
+    Attributes:
+        label: Its label; empty where the study has one task only.
+        title: Its name in tables and figures.
+        note: What a reader of its results must know.
+        paper: The paper's task that its results stand beside, or None.
+        stand_in: Whether it is on another data set than that task: then no differences are formed.
+        configs: Label of a method, with the values of a sweep -> its configuration under the first seed.
+    """
+
+    label: str
+    title: str
+    note: str
+    paper: str | None
+    stand_in: bool
+    configs: Mapping[str, RunConfig]
+
+    @property
+    def methods(self) -> list[str]:
+        """Labels of its methods, in the study's order."""
+        return list(self.configs)
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """All that the report is made from."""
+
+    manifest: Manifest
+    expected: Expected | None
+    tasks: tuple[Task, ...]
+    cells: tuple[Cell, ...]
+
+    def of(self, task: str, label: str) -> list[Cell]:
+        """Return the planned runs of a method on a task in order of their seeds."""
+        return [cell for cell in self.cells if (cell.task, cell.label) == (task, label)]
+
+    def runs(self, task: str, label: str) -> dict[int, RunResult]:
+        """Return the finished runs of a method on a task by seed."""
+        return {cell.seed: cell.run for cell in self.of(task, label) if cell.done and cell.run is not None}
+
+    def labels(self) -> list[str]:
+        """Return all method labels in the study's order."""
+        return list(dict.fromkeys(label for task in self.tasks for label in task.methods))
+
+    def paper(self, task: Task, label: str) -> PaperResult | None:
+        """Return the paper's row for a method on a task, or None."""
+        return self.expected.result(task.paper, label) if self.expected else None
+
+    def paper_tasks(self, keys: Sequence[str]) -> Iterator[Task]:
+        """Yield the study's tasks that stand beside these tasks of the paper, in the paper's order."""
+        for key in keys:
+            yield from (task for task in self.tasks if task.paper == key)
+
+
+def read_study(folder: Path) -> StudyResults:
+    """Read a study's manifest and all of its runs.
+
+    A run whose folder is damaged counts as failed: the others are still worth a report.
+
+    Raises:
+        CheckpointError: if there is no manifest in the folder, or it is damaged.
+        ConfigError: if the manifest names an unknown paper, or a configuration is not valid any more.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise CheckpointError(
+            f"folder is {str(folder)!r}, but it holds no study.json. "
+            "Give the folder that a study was run into."
+        )
+    study = manifest.study
+    expected = load_expected(study.paper) if study.paper else None
+    cells = tuple(sorted((_cell(folder, planned) for planned in manifest.runs), key=lambda cell: cell.path))
+    configs: dict[tuple[str, str], RunConfig] = {}
+    for planned in plan(study, folder):
+        configs.setdefault((planned.task, planned.label), planned.config)
+    tasks = []
+    for label in list(study.tasks) or [""]:
+        chosen = study.tasks.get(label, StudyTask())
+        of_task = {method: config for (task, method), config in configs.items() if task == label}
+        dataset = next(iter(of_task.values())).task.dataset
+        known = expected.tasks.get(chosen.paper or "") if expected else None
+        tasks.append(
+            Task(
+                label=label,
+                title=chosen.title or label or dataset,
+                note=chosen.note,
+                paper=chosen.paper if known else None,
+                stand_in=known not in (None, dataset),
+                configs=of_task,
+            )
+        )
+    return StudyResults(manifest, expected, tuple(tasks), cells)
+
+
+def _cell(folder: Path, planned: PlannedCell) -> Cell:
+    run: RunResult | None = None
+    state = "not run"
+    try:
+        if is_run(folder / planned.path):
+            run = load_run(folder / planned.path)
+            state = DONE if run.complete else _progress(run)
+    except CheckpointError as error:
+        state = f"failed: {error}"
+    if planned.error is not None:
+        state = f"failed: {planned.error.splitlines()[0]}"
+    return Cell(planned.path, planned.task, planned.label, planned.seed, state, run)
+
+
+def _progress(run: RunResult) -> str:
+    training: Mapping[str, object] = run.config.get("training", {})
+    return f"unfinished: {len(run.rounds)} of {training.get('rounds', '?')} rounds"

@@ -1,0 +1,89 @@
+"""Intervals over seeds, pairing, verdicts: pure functions on made-up numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.stats import ttest_1samp
+
+from widthwise.report.study.claims import Finding, Region, judge, outcomes
+from widthwise.report.study.statistics import Estimate, estimate, paired, pooled
+
+
+def test_estimate_gives_the_interval_of_a_t_test():
+    values = [1.0, 4.0, 2.5, 3.0]
+    found = estimate(values)
+    other = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((other.low, other.high))
+    assert found.n == 4
+
+
+def test_estimate_of_three_seeds_reaches_2_48_sd():
+    found = estimate([1.0, 2.0, 3.0])
+    # t(0.975; 2) = 4.3027 (tables), over the root of 3: 2.484.
+    assert found.high - found.mean == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+
+
+def test_estimate_of_one_seed_has_no_interval_and_of_none_is_none():
+    assert estimate([3.0]) == Estimate(3.0, None, 1)
+    assert estimate([]) is None
+
+
+def test_paired_and_pooled_use_common_seeds_only():
+    assert paired({1: 3.0, 2: 5.0}, {2: 1.0, 3: 9.0}) == {2: 4.0}
+    assert pooled([{1: 2.0, 2: 4.0}, {2: 8.0}]) == {2: 6.0}
+    assert pooled([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "region", "verdict"),
+    [
+        (0.1, 2.0, Region(low=0), "supported"),
+        (-2.0, -0.1, Region(low=0), "not supported"),
+        (-0.1, 2.0, Region(low=0), "undecided at this scale"),
+        (0.0, 0.0, Region(low=0), "not supported"),
+        (-9.0, -5.5, Region(high=-5), "supported"),
+        (-4.0, 1.0, Region(high=-5), "not supported"),
+        (-1.9, 1.9, Region(-2, 2), "supported"),
+        (2.1, 6.0, Region(-2, 2), "not supported"),
+        (-6.0, -2.1, Region(-2, 2), "not supported"),
+        (1.0, 3.0, Region(-2, 2), "undecided at this scale"),
+        (-9.0, 9.0, Region(-2, 2), "undecided at this scale"),
+    ],
+)
+def test_judge_compares_the_interval_with_the_region(low, high, region, verdict):
+    assert judge(Estimate((low + high) / 2, 1.0, 3, low, high), region) == verdict
+
+
+def test_judge_has_no_verdict_without_interval_or_runs():
+    assert judge(Estimate(50.0, None, 1), Region(low=0)) == "undecided at this scale"
+    assert judge(None, Region(low=0)) == "not tested"
+
+
+def test_region_says_what_it_allows():
+    regions = (Region(high=0), Region(low=-0.5), Region(-2, 2), Region(7, 14))
+    assert [str(region) for region in regions] == ["< 0", "> −0.5", "within ±2", "7 to 14"]
+
+
+def test_outcomes_lists_claims_by_their_verdicts_on_all_tasks():
+    def finding(name: str, task: str, verdict: str) -> Finding:
+        return Finding(name, f"c{name}", "", task, "", Region(low=0), None, None, verdict, 1)
+
+    found = [
+        finding("1", "a", "supported"),
+        finding("1", "b", "supported"),
+        finding("2", "a", "supported"),
+        finding("2", "b", "not tested"),
+        finding("3", "a", "supported"),
+        finding("3", "b", "not supported"),
+        finding("4", "a", "not tested"),
+        finding("5", "a", "undecided at this scale"),
+        finding("5", "these tasks together", "supported"),
+    ]
+    assert outcomes(found) == {
+        "supported": ["c1 (1)", "c2 (2)"],
+        "undecided at this scale": ["c5 (5)"],
+        "not tested": ["c4 (4)"],
+        "different between tasks": ["c3 (3)"],
+    }
