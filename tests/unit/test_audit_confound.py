@@ -9,14 +9,13 @@ import pytest
 from rich.console import Console
 
 from widthwise.audit import audit, group_runs
-from widthwise.audit.power import Power
 from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations
 from widthwise.audit.verdict import sentence, sentence_over_runs
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.engine.runs import load_run
 from widthwise.report import build_report
 
-POWER = Power(0.64, 0.58)
+TWENTY = (7, 7, 3, 3)  # 0.63 can be detected inside tiers, 0.58 over all clients
 FAST = {"permutations": 499, "bootstrap": 200}
 
 
@@ -26,7 +25,7 @@ def _table(
     marginal: tuple | None = (0.1, 0.7),
     *,
     ranked: tuple | None = (),
-    power: Power = POWER,
+    tier_sizes: tuple = TWENTY,
     runs: int = 1,
 ) -> AuditTable:
     def cell(numbers: tuple | None) -> Correlation:
@@ -41,7 +40,7 @@ def _table(
 
     pearson = block(marginal, capacity, data, (0.0, 0.9))
     spearman = block(marginal, capacity, data if ranked == () else ranked, (0.0, 0.9))
-    return AuditTable(20, pearson, spearman, power, runs)
+    return AuditTable((tier_sizes,) * runs, pearson, spearman)
 
 
 def test_audit_finds_the_confound_of_a_run_whose_estimate_is_capacity(make_run):
@@ -203,7 +202,7 @@ def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
             "In this run the update divergence tracks capacity (r = -0.71, p = 0.002, 95 % interval -0.81 "
             "to -0.61) and no link with label divergence was found once capacity is held fixed (r = -0.12, "
             "p = 0.61, 95 % interval -0.22 to -0.02): do not read it as data heterogeneity. A link weaker "
-            "than r = 0.64 with label divergence at fixed capacity would have been missed more often than "
+            "than r = 0.63 with label divergence at fixed capacity would have been missed more often than "
             "one time in five.",
         ),
         ((-0.7, 0.0001), (0.6, 0.01), "compare clients only within a capacity tier."),
@@ -229,11 +228,11 @@ def test_sentence_follows_from_the_numbers(capacity, data, expected):
         (_table((-0.7, 0.01), (0.6, 0.01)), None),
         (
             _table((-0.7, 0.01), (0.1, 0.5)),
-            "A link weaker than r = 0.64 with label divergence at fixed capacity",
+            "A link weaker than r = 0.63 with label divergence at fixed capacity",
         ),
         (
             _table((-0.1, 0.8), (0.1, 0.5)),
-            "A link weaker than r = 0.58 with capacity, or than r = 0.64 with label divergence at fixed "
+            "A link weaker than r = 0.58 with capacity, or than r = 0.63 with label divergence at fixed "
             "capacity, would have been missed more often than one time in five.",
         ),
         (
@@ -241,7 +240,7 @@ def test_sentence_follows_from_the_numbers(capacity, data, expected):
             "A link weaker than r = 0.58 with label divergence would have been missed",
         ),
         (
-            _table((-0.7, 0.01), (0.1, 0.5), power=Power(None, 0.58)),
+            _table((-0.7, 0.01), (0.1, 0.5), tier_sizes=(2, 2, 2, 2)),
             "not even a perfect link with label divergence at fixed capacity could have been found.",
         ),
         (

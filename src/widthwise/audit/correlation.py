@@ -14,12 +14,12 @@ from scipy.stats import rankdata
 Array = NDArray[np.float64]
 
 # A vector whose spread is below this share of its size is a constant that rounding has blurred.
-_BLUR = 1e-9
+BLUR = 1e-9
 
 
 def is_constant(values: Array) -> bool:
     """Return whether all values are the same up to rounding."""
-    return bool(_norm(_centre(values)) <= _BLUR * _norm(values))
+    return bool(_norm(_centre(values)) <= BLUR * _norm(values))
 
 
 def residuals(values: Array, given: Array | None = None) -> Array:
@@ -43,12 +43,12 @@ def residuals(values: Array, given: Array | None = None) -> Array:
     if given is not None:
         z = _centre(given)
         square = np.sum(z * z, axis=-1, keepdims=True)
-        varies = np.sqrt(square) > _BLUR * _norm(given)
+        varies = np.sqrt(square) > BLUR * _norm(given)
         slope = np.divide(
             np.sum(left * z, axis=-1, keepdims=True), square, out=np.zeros_like(square), where=varies
         )
         left = left - slope * z
-    return np.where(_norm(left) > _BLUR * _norm(values), left, 0.0)
+    return np.where(_norm(left) > BLUR * _norm(values), left, 0.0)
 
 
 def correlation(x: Array, y: Array, given: Array | None = None) -> Array:

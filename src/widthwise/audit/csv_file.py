@@ -92,6 +92,11 @@ def _runs(file: Path, lines: Mapping[int, Row]) -> dict[tuple[str, ...], dict[in
         seen: dict[str, int] = {}
         for number, row in rows.items():
             client = row["client"]
+            if not client:
+                raise DataError(
+                    f"client is '' on line {number} of table {str(file)!r}, but every client needs a name. "
+                    "Fill the cell."
+                )
             if client in seen:
                 raise DataError(
                     f"client {client!r}{_of(key)} is on lines {seen[client]} and {number} of table "
@@ -101,8 +106,8 @@ def _runs(file: Path, lines: Mapping[int, Row]) -> dict[tuple[str, ...], dict[in
             seen[client] = number
         if len(rows) < MIN_CLIENTS:
             raise DataError(
-                f"table {str(file)!r} has {len(rows)} clients{_of(key)}, but correlations at fixed capacity "
-                f"need at least {MIN_CLIENTS}. Add clients."
+                f"the number of clients{_of(key)} in table {str(file)!r} is {len(rows)}, but correlations at "
+                f"fixed capacity need at least {MIN_CLIENTS}. Add clients."
             )
     return found
 

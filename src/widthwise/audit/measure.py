@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from widthwise.audit.clients import Clients
 from widthwise.audit.correlation import METHODS, Array, correlation, is_constant, residuals
-from widthwise.audit.power import power_of
-from widthwise.audit.resampling import PermutationTest, bootstrap_interval, permutation_test, t_interval
+from widthwise.audit.resampling import bootstrap_interval, pooled_permutation_test, t_interval
 from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations, TierCorrelation
 from widthwise.core.errors import InputError
 from widthwise.core.seeds import SeedTree
@@ -135,8 +134,7 @@ def pooled_table(
         )
         for method, prepare in METHODS.items()
     }
-    power = power_of([run.tier_sizes() for run in runs])
-    return AuditTable(sum(map(len, runs)), power=power, runs=len(runs), **blocks)
+    return AuditTable(tuple(run.tier_sizes() for run in runs), **blocks)
 
 
 def _cell(
@@ -156,7 +154,7 @@ def _cell(
     values = [float(statistic(*sample)) for sample in samples]
     strata = [run.capacity if given else np.zeros(len(run)) for run in defined]
     triples = [(prepare(s[0]), prepare(s[1]), labels) for s, labels in zip(samples, strata, strict=True)]
-    test = _test(triples, permutations, tree.at("permutation").numpy())
+    test = pooled_permutation_test(triples, permutations, tree.at("permutation").numpy())
     interval = bootstrap_interval(samples, statistic, bootstrap, tree.at("bootstrap").numpy())
     reason = None
     if test is None:
@@ -199,25 +197,6 @@ def _fixed_by(capacity: Array, values: Array) -> bool:
     groups = [values[capacity == tier] for tier in np.unique(capacity)]
     shared = [group for group in groups if len(group) > 1]
     return bool(shared) and all(is_constant(group) for group in shared)
-
-
-def _test(
-    runs: Sequence[tuple[Array, Array, Array]], permutations: int, rng: np.random.Generator
-) -> PermutationTest | None:
-    """Test (x, y, strata) of all runs at once, each run's x and y scaled to length 1 inside its strata."""
-    x, y = (np.concatenate([_unit(run[i], run[2]) for run in runs]) for i in (0, 1))
-    owners = np.repeat(np.arange(len(runs)), [len(run[2]) for run in runs])
-    pairs = np.column_stack([owners, np.concatenate([strata for _, _, strata in runs])])
-    labels = np.unique(pairs, axis=0, return_inverse=True)[1]
-    return permutation_test(x, y, labels, permutations, rng)
-
-
-def _unit(values: Array, strata: Array) -> Array:
-    centred = np.zeros_like(values)
-    for label in np.unique(strata):
-        centred[strata == label] = residuals(values[strata == label])
-    length = float(np.linalg.norm(centred))
-    return centred / length if length else centred
 
 
 def _tier(tier: float, runs: Sequence[Clients], prepare: Prepare) -> TierCorrelation:

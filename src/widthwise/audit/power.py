@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from math import factorial, prod
+from math import log
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, gammaln
 
 from widthwise.audit.correlation import Array
 from widthwise.core.seeds import SeedTree
@@ -76,10 +76,10 @@ def smallest_detectable(design: Design) -> float | None:
     """
     strata = [np.array([n for n in sizes if n > 1]) for sizes in design]
     strata = [sizes for sizes in strata if len(sizes)]
-    arrangements = prod(factorial(int(n)) for sizes in strata for n in sizes)
+    log_arrangements = sum(float(gammaln(sizes + 1).sum()) for sizes in strata)
     # Where all strata are pairs, reversing all of them turns T into -T, and both count as extreme.
     extremes = 2 if all(n == 2 for sizes in strata for n in sizes) else 1
-    if arrangements < extremes / ALPHA:
+    if log_arrangements < log(extremes / ALPHA):
         return None
     draws = [_Draws(sizes, SeedTree(0).at("audit", "power", k)) for k, sizes in enumerate(strata)]
     low, high = 0.0, 1.0

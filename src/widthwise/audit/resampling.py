@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from widthwise.audit.correlation import Array
+from widthwise.audit.correlation import BLUR, Array
 
 # Resamples are drawn in blocks of about this many numbers, so that memory stays flat for many clients.
 _BLOCK = 2_000_000
@@ -82,6 +82,41 @@ def permutation_test(
         drawn = sum(rng.permuted(np.tile(a, (rows, 1)), axis=1) @ b for a, b in pairs)
         extreme += int(np.sum(np.abs(drawn) >= bar))
     return PermutationTest(r, (extreme + 1) / (permutations + 1), permutations, exact=False)
+
+
+def pooled_permutation_test(
+    runs: Sequence[tuple[Array, Array, Array]], permutations: int, rng: np.random.Generator
+) -> PermutationTest | None:
+    """Test the mean over runs of the correlation inside strata, by permuting within run and stratum.
+
+    Each run's x and y are scaled to length 1 inside its strata, so that T = sum_k r_k: a run of larger
+    numbers does not outweigh the others.
+
+    Args:
+        runs: For each run x [N], y [N] and strata [N], as in ``permutation_test``.
+        permutations: Number of arrangements that may be looked at.
+        rng: Source of the random arrangements.
+
+    Returns:
+        The test, or None where nothing can be exchanged in any run.
+    """
+    x, y, labels = [], [], []
+    before = 0
+    for a, b, strata in runs:
+        _, codes = np.unique(strata, return_inverse=True)
+        x.append(_unit(a, codes))
+        y.append(_unit(b, codes))
+        labels.append(codes + before)
+        before += len(codes)
+    return permutation_test(np.concatenate(x), np.concatenate(y), np.concatenate(labels), permutations, rng)
+
+
+def _unit(values: Array, codes: NDArray[np.int64]) -> Array:
+    """Return the values centred inside strata, scaled to length 1 in all; zeros where nothing varies."""
+    centred = values - (np.bincount(codes, values) / np.bincount(codes))[codes]
+    length = float(np.linalg.norm(centred))
+    unit: Array = centred / length if length > BLUR * np.linalg.norm(values) else np.zeros_like(values)
+    return unit
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from widthwise.audit.power import Power
+from widthwise.audit.power import Power, power_of
 
 COLUMNS = (
     "r_estimate_divergence",
@@ -95,18 +95,29 @@ class AuditTable:
     """The correlations of one run, or of several runs pooled.
 
     Attributes:
-        clients: Number of clients, over all runs.
+        tier_sizes: For each run, the number of clients of each capacity.
         pearson: Correlations of the numbers.
         spearman: Correlations of their ranks.
-        power: What the tests could have seen.
-        runs: Number of runs.
     """
 
-    clients: int
+    tier_sizes: tuple[tuple[int, ...], ...]
     pearson: Correlations
     spearman: Correlations
-    power: Power
-    runs: int = 1
+
+    @property
+    def clients(self) -> int:
+        """Number of clients, over all runs."""
+        return sum(map(sum, self.tier_sizes))
+
+    @property
+    def runs(self) -> int:
+        """Number of runs."""
+        return len(self.tier_sizes)
+
+    @property
+    def power(self) -> Power:
+        """What the tests could have seen."""
+        return power_of(self.tier_sizes)
 
     @property
     def cells(self) -> Mapping[str, Correlation]:
