@@ -91,15 +91,14 @@ def test_study_goes_on_after_it_was_killed_without_repeating_a_round(
     command = [sys.executable, "-m", "widthwise.cli", "study", str(file), "--jobs", "2", "--out"]
     first = subprocess.Popen(
         [*command, str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
+        stderr=subprocess.DEVNULL,
         # A shell may have started the tests with Ctrl-C ignored, which the study would inherit.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 120
-    while sum(len(f.read_text().splitlines()) for f in out.glob("*/rounds.jsonl")) < 3:
+    while sum(len(f.read_text().splitlines()) for f in out.glob("*/rounds.jsonl")) < 5:
         assert time.monotonic() < deadline, "the study did not start"
-        assert first.poll() is None, first.stderr and first.stderr.read()
+        assert first.poll() is None, "the study ended"
         time.sleep(0.02)
     first.send_signal(how)
     assert first.wait(timeout=60) == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
@@ -110,8 +109,11 @@ def test_study_goes_on_after_it_was_killed_without_repeating_a_round(
     again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=True, timeout=120)
     assert "going on at round" in again.stderr
     for rounds, text in before.items():
-        # Down to the measured seconds: what had been finished was not trained a second time.
-        assert rounds.read_text().startswith(text)
-    subprocess.run([*command, str(whole)], capture_output=True, check=True, timeout=120)
+        # Down to the measured seconds: what had been finished was not trained a second time. Only the last
+        # round may have been noted and not yet saved.
+        saved = text.splitlines()[:-1]
+        assert rounds.read_text().splitlines()[: len(saved)] == saved
+    with RunPool(2) as pool:
+        list(run_study(plan(Study(**STUDY), whole), pool))
     for run in whole.glob("*/rounds.jsonl"):
         assert without_times(run) == without_times(out / run.relative_to(whole))
