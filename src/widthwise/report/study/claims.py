@@ -179,6 +179,23 @@ CLAIMS = (
         TEXT,
     ),
     Claim(
+        "3f",
+        "random widths of the same mean in each round do as well",
+        "Our control: HAS-FL with its guarantee but random widths, matched in every round, ends within "
+        "2 points.",
+        Contrast("hasfl", ("hasfl-control",)),
+        Region(-2, 2),
+        ALL,
+    ),
+    Claim(
+        "3g",
+        "the direction of the allocation does not matter",
+        "Our control: giving the most width to the least divergent clients ends within 2 points.",
+        Contrast("hasfl", ("hasfl-reversed",)),
+        Region(-2, 2),
+        IMAGES,
+    ),
+    Claim(
         "4b",
         "sub-models give up accuracy",
         "Sub-models give up accuracy against full-model training.",
@@ -230,6 +247,7 @@ class Finding:
         digits: Digits to print.
         reason: Why there is no verdict.
         runs: Folders that it was computed from.
+        counted: Whether it is an exact count rather than an estimate over seeds.
     """
 
     name: str
@@ -244,6 +262,7 @@ class Finding:
     digits: int
     reason: str = ""
     runs: tuple[str, ...] = ()
+    counted: bool = False
 
 
 def judge(found: Estimate | None, region: Region) -> Verdict:
@@ -357,4 +376,5 @@ def _costs(results: StudyResults) -> Iterator[Finding]:
                 100 * model.rows[0.25][column] / model.rows[1.0][column],
                 judge(exact, region),
                 1,
+                counted=True,
             )

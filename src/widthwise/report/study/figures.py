@@ -59,13 +59,9 @@ def _plot(
 
 def _lacks(results: StudyResults, labels: Sequence[str], tasks: Sequence[Task]) -> str:
     """Return what a figure lacks because runs are missing."""
-    absent = [
-        f"{label} on {task.title}"
-        for label in labels
-        for task in tasks
-        if not results.runs(task.label, label)
-    ]
-    return f"Without a finished run, and so not drawn: {', '.join(absent)}." if absent else ""
+    absent = {task.title: [x for x in labels if not results.runs(task.label, x)] for task in tasks}
+    told = [f"{', '.join(some)} on {title}" for title, some in absent.items() if some]
+    return f"Without a finished run, and so not drawn: {'; '.join(told)}." if told else ""
 
 
 def _over_rounds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from widthwise.report.study.cells import (
     OTHER_DATA,
     interval_record,
     interval_text,
+    number,
     signed,
     state_text,
 )
@@ -29,11 +31,12 @@ def claims_table(found: Sequence[Finding]) -> StudyTable:
     """Return the claims with statistic, value, interval and verdict."""
     rows, long = [], []
     for one in found:
+        write = number if one.counted else signed
         value = interval_text(one.found, one.digits) if one.found else NOTHING
-        if one.found and one.found.low == one.found.high:
-            value = f"{one.found.mean:.{one.digits}f}"
         n = str(one.found.n) if one.found else "0"
-        paper = NOT_PRINTED if one.paper is None else signed(one.paper, one.digits)
+        if one.counted and one.found:
+            value, n = number(one.found.mean, one.digits), NOTHING
+        paper = NOT_PRINTED if one.paper is None else write(one.paper, one.digits)
         verdict = f"{one.verdict} ({one.reason})" if one.reason else one.verdict
         rows.append(
             (one.name, one.sentence, one.statistic, str(one.region), one.task, verdict, value, n, paper)
@@ -44,8 +47,8 @@ def claims_table(found: Sequence[Finding]) -> StudyTable:
                 "sentence": one.sentence,
                 "task": one.task,
                 "statistic": one.statistic,
-                "region_low": one.region.low,
-                "region_high": one.region.high,
+                "region_low": _end(one.region.low),
+                "region_high": _end(one.region.high),
                 **interval_record(one.found),
                 "paper": one.paper,
                 "verdict": one.verdict,
@@ -55,6 +58,10 @@ def claims_table(found: Sequence[Finding]) -> StudyTable:
         )
     head = ("no.", "claim", "statistic", "claimed", "task", "verdict", "ours [95 %]", "seeds", "paper")
     return StudyTable("claims", "Verdicts", RULE, head, tuple(rows), tuple(long), row_heads=4)
+
+
+def _end(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def comparisons_table(results: StudyResults) -> StudyTable:

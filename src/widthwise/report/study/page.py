@@ -93,7 +93,8 @@ def build_study_report(folder: Path | str, out: Path | str | None = None) -> Pat
 
 def _tables(results: StudyResults, found: Sequence[Finding]) -> dict[str, list[StudyTable]]:
     """Return the tables of every section of the page."""
-    optional = {"tiers": tier_table(results), "open": open_runs_table(results)}
+    tiers = tier_table(results)
+    provenance = (sessions_table(results), open_runs_table(results), runs_table(results))
     return {
         "claims": [claims_table(found)] if found else [],
         "results": [headline_table(results)],
@@ -103,8 +104,8 @@ def _tables(results: StudyResults, found: Sequence[Finding]) -> dict[str, list[S
         "correlations": [
             table for table in (correlations_table(results), links_table(results)) if table is not None
         ],
-        "provenance": [sessions_table(results), runs_table(results)],
-        **{name: [table] if table is not None else [] for name, table in optional.items()},
+        "provenance": [table for table in provenance if table is not None],
+        "tiers": [tiers] if tiers is not None else [],
     }
 
 
