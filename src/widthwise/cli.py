@@ -63,9 +63,13 @@ def report(
     folders: Folders,
     out: Annotated[Path | None, typer.Option(help="The page to write.")] = None,
 ) -> None:
-    """Write one HTML page (and figures as PDF) from stored runs."""
-    from widthwise.report import build_report, report_paths
+    """Write one HTML page, and figures as PDF, from stored runs. A study's folder gives its own report."""
+    from widthwise.report import build_report, build_study_report, report_paths
+    from widthwise.studies.manifest import is_study
 
+    if len(folders) == 1 and is_study(folders[0]):
+        print(build_study_report(folders[0], out))
+        return
     runs, default = report_paths(folders)
     print(build_report(runs, out or default))
 

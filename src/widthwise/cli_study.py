@@ -51,7 +51,7 @@ def study(
 
     from widthwise.cli_progress import StudyProgress
     from widthwise.engine import load_run
-    from widthwise.report import build_report
+    from widthwise.report import build_study_report
     from widthwise.studies import ManifestWriter, RunPool, run_study
 
     manifest = ManifestWriter(folder, Path(name).stem, profile, chosen, planned, jobs)
@@ -73,7 +73,7 @@ def study(
         manifest.write()
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     results = [load_run(outcome.planned.path) for outcome in outcomes if outcome.error is None]
-    page = build_report([r.path for r in results], folder / "report.html", chosen.title) if results else None
+    page = build_study_report(folder) if results else None
     data = {
         "runs": [result.result for result in results],
         "failed": {progress.name(outcome.planned): outcome.error for outcome in failed},

@@ -92,7 +92,14 @@ def test_links_on_the_pages_lead_somewhere(name: str) -> None:
 def test_quickstart_study_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", page("docs/quickstart.md"), re.S)
     planned = plan(Study(**yaml.safe_load(shown)), tmp_path)
-    assert len(planned) == 4 * 3 * 2
+    assert len(planned) == 4 * 3
+
+
+def test_studies_page_shows_a_valid_study(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page("docs/studies.md"), re.S)
+    content = Study(**yaml.safe_load(shown))
+    assert len(plan(content, tmp_path)) == (4 + 2) * 3 * 2
+    assert "quick" in content.profiles
 
 
 def test_methods_page_combinations_are_valid() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from widthwise.audit import audit
 from widthwise.core.errors import CheckpointError, ConfigError, InputError
 from widthwise.report import build_study_report
 
@@ -286,3 +287,16 @@ def test_build_study_report_refuses_an_unknown_paper(write_run, tmp_path: Path):
     )
     with pytest.raises(ConfigError, match="paper is 'other', but no such name is known"):
         build_study_report(tmp_path)
+
+
+def test_pooled_audit_table_holds_the_audit_of_all_seeds(paper_study):
+    paths = [paper_study / f"cifar10/hasfl-s{seed}" for seed in (42, 43)]
+    (pooled,) = audit(paths).pooled.values()
+    where = {"task": "CIFAR-10", "method": "hasfl", "quantity": "r(H, capacity)"}
+    for kind, cells in (("pearson", pooled.table.pearson), ("spearman", pooled.table.spearman)):
+        row = one(paper_study, "pooled-audit", **where, kind=kind)
+        cell = cells["r_estimate_capacity"]
+        assert float(row["value"]) == pytest.approx(cell.value)
+        assert float(row["p_value"]) == pytest.approx(cell.p_value)
+        assert row["n"] == "2"
+        assert row["runs"] == "cifar10/hasfl-s42 cifar10/hasfl-s43"

@@ -8,7 +8,7 @@ from widthwise.audit.coverage import CoverageReport, coverage
 from widthwise.audit.csv_file import audit_csv
 from widthwise.audit.groups import RunGroup, group_runs
 from widthwise.audit.measure import audit_table, pooled_table
-from widthwise.audit.runs import audit
+from widthwise.audit.runs import audit, clients_of
 from widthwise.audit.table import AuditTable
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "audit",
     "audit_csv",
     "audit_table",
+    "clients_of",
     "coverage",
     "group_runs",
     "pooled_table",

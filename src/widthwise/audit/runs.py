@@ -48,17 +48,26 @@ def audit(
     return assemble(cases, "update divergence", permutations=permutations, bootstrap=bootstrap, seed=seed)
 
 
-def _case(run: RunResult, label: str) -> Case:
+def clients_of(run: RunResult) -> Clients:
+    """Return what an audit needs of a finished run.
+
+    Raises:
+        CheckpointError: if the run is unfinished.
+    """
     if run.result is None:
         raise CheckpointError(
             f"run {str(run.path)!r} is unfinished, but an audit needs its final estimates. Resume it first."
         )
-    clients = Clients(
+    return Clients(
         run.result["estimates"],
         run.partition["capacities"],
         run.partition["label_divergence"],
         run.result["widths"],
         name="estimate",
     )
+
+
+def _case(run: RunResult, label: str) -> Case:
+    clients = clients_of(run)
     trained = run.clients.loc[run.clients["participated"].astype(bool), "width"]
     return Case(label, run.seed, run.method, clients, trained.nunique() == 1)

@@ -69,17 +69,21 @@ class Manifest:
         }
 
 
+def is_study(folder: Path) -> bool:
+    """Return whether a folder is that of a study."""
+    return (folder / FILE).is_file()
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a study's folder, or None where there is none.
 
     Raises:
         CheckpointError: if the file is damaged.
     """
-    file = folder / FILE
-    if not file.is_file():
+    if not is_study(folder):
         return None
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return Manifest(
             folder,
             content["name"],

@@ -15,6 +15,7 @@ from widthwise.report.study.inference import (
     correlations_table,
     links_table,
 )
+from widthwise.report.study.pooled_audit import pooled_audit_table
 from widthwise.report.study.provenance import headline_csv, open_runs_table, runs_table, sessions_table
 from widthwise.report.study.results import StudyResults, read_study
 from widthwise.report.study.table import StudyTable
@@ -102,7 +103,9 @@ def _tables(results: StudyResults, found: Sequence[Finding]) -> dict[str, list[S
         "paper": result_tables(results),
         "costs": cost_tables(results),
         "correlations": [
-            table for table in (correlations_table(results), links_table(results)) if table is not None
+            table
+            for table in (correlations_table(results), pooled_audit_table(results), links_table(results))
+            if table is not None
         ],
         "provenance": [table for table in provenance if table is not None],
         "tiers": [tiers] if tiers is not None else [],

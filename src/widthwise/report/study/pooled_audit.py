@@ -1,0 +1,74 @@
+"""The capacity-confound audit of a study: each method's runs of all seeds together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from widthwise.audit import AuditTable, clients_of, pooled_table
+from widthwise.audit.confound import POWER_NOTE
+from widthwise.audit.table import COLUMNS
+from widthwise.audit.text import cell_parts
+from widthwise.report.study.cells import NOTHING
+from widthwise.report.study.contrasts import LINK_WORDS
+from widthwise.report.study.results import StudyResults
+from widthwise.report.study.table import StudyTable
+
+CAPTION = (
+    "The runs of all finished seeds together. Mean over seeds of the correlation over clients; p: permutation"
+    " within seeds and, given capacity, within tiers of equal capacity; 95 % bootstrap interval over seeds "
+    f"and clients. {POWER_NOTE}"
+)
+
+
+def pooled_audit_table(results: StudyResults) -> StudyTable | None:
+    """Return the audit of every method, Pearson's and Spearman's, or None where nothing was ever measured."""
+    rows: list[tuple[str, ...]] = []
+    records: list[dict[str, Any]] = []
+    for task in results.tasks:
+        for label in task.methods:
+            cells = [cell for cell in results.of(task.label, label) if cell.done]
+            measured = [
+                cell for cell in cells if cell.run and cell.run.result and cell.run.result["estimates"]
+            ]
+            if not measured:
+                continue
+            table = pooled_table([clients_of(cell.run) for cell in measured if cell.run])
+            power = table.power.smallest_detectable_r
+            detectable = NOTHING if power is None else f"{power:.2f}"
+            for kind, correlations in (("Pearson", table.pearson), ("Spearman", table.spearman)):
+                texts = (" ".join(cell_parts(correlations[column])) for column in COLUMNS)
+                rows.append((task.title, label, kind, str(len(measured)), *texts, detectable))
+            runs = " ".join(cell.path for cell in measured)
+            records += _records({"task": task.title, "method": label}, table, runs)
+    if not rows:
+        return None
+    head = ("task", "method", "kind", "seeds", *(LINK_WORDS[column] for column in COLUMNS), "detectable r")
+    title = "The audit over all seeds"
+    return StudyTable("pooled-audit", title, CAPTION, head, tuple(rows), tuple(records), row_heads=2)
+
+
+def _records(key: Mapping[str, Any], table: AuditTable, runs: str) -> list[dict[str, Any]]:
+    records = []
+    for kind, correlations in (("pearson", table.pearson), ("spearman", table.spearman)):
+        for column in COLUMNS:
+            cell = correlations[column]
+            low, high = cell.interval or (None, None)
+            records.append(
+                {
+                    "table": "pooled-audit",
+                    **key,
+                    "kind": kind,
+                    "quantity": LINK_WORDS[column],
+                    "value": cell.value,
+                    "tested": cell.tested,
+                    "p_value": cell.p_value,
+                    "low": low,
+                    "high": high,
+                    "n": cell.runs,
+                    "detectable_r": table.power.smallest_detectable_r,
+                    "reason": cell.reason,
+                    "runs": runs,
+                }
+            )
+    return records
