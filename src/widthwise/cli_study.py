@@ -106,6 +106,8 @@ def _estimate(
         _estimate_data(planned, estimates, folder, jobs),
         json,
     )
+    for problem in dict.fromkeys(estimate.problem for estimate in estimates if estimate.problem):
+        say("cannot start", problem)
 
 
 def _estimate_data(
@@ -139,8 +141,12 @@ def _estimate_table(
         ),
     )
     for run, estimate in zip(planned, estimates, strict=True):
+        name = run.path.relative_to(folder).as_posix()
+        if estimate.problem:
+            table.add_row(name, "cannot start")
+            continue
         table.add_row(
-            run.path.relative_to(folder).as_posix(),
+            name,
             estimate.state,
             f"{estimate.rounds_done}/{run.config.training.rounds}",
             f"{estimate.mean_width:.2f}",

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from widthwise.core.errors import InputError
 from widthwise.core.seeds import SeedTree
 from widthwise.core.threads import one_thread
 from widthwise.engine import Federation, is_run, load_run
@@ -38,15 +39,18 @@ class Estimate:
         macs: Multiply-accumulates of all training.
         bytes: Sent and received by all clients.
         seconds: Wall-clock time of the whole run on one core.
+        seconds_left: The same for the rounds that are missing.
+        problem: Why nothing could be estimated, and the run cannot start; the numbers are 0 then.
     """
 
-    state: Literal["finished", "started", "new"]
-    rounds_done: int
-    mean_width: float
-    macs: float
-    bytes: float
-    seconds: float
-    seconds_left: float
+    state: Literal["finished", "started", "new"] = "new"
+    rounds_done: int = 0
+    mean_width: float = 0.0
+    macs: float = 0.0
+    bytes: float = 0.0
+    seconds: float = 0.0
+    seconds_left: float = 0.0
+    problem: str | None = None
 
 
 def estimate_study(planned: Sequence[PlannedRun], data_dir: Path | None = None) -> list[Estimate]:
@@ -64,11 +68,8 @@ def estimate_study(planned: Sequence[PlannedRun], data_dir: Path | None = None) 
 
     Returns:
         One estimate for each run, in order.
-
-    Raises:
-        InputError: if data are missing or a configuration does not fit them.
     """
-    workloads: dict[str, _Workload] = {}
+    workloads: dict[str, _Workload | str] = {}
     found: dict[Path, Estimate] = {}
     for run in planned:
         if run.source in found:
@@ -76,8 +77,12 @@ def estimate_study(planned: Sequence[PlannedRun], data_dir: Path | None = None) 
         else:
             key = _work_key(run)
             if key not in workloads:
-                workloads[key] = _Workload(build(run.config, data_dir))
-            whole = workloads[key].estimate(run)
+                try:
+                    workloads[key] = _Workload(build(run.config, data_dir))
+                except InputError as error:  # data that are not there: the other tasks can be estimated
+                    workloads[key] = str(error)
+            work = workloads[key]
+            whole = Estimate(problem=work) if isinstance(work, str) else work.estimate(run)
         found[run.path] = _rest(run, whole)
     return [found[run.path] for run in planned]
 
