@@ -147,7 +147,7 @@ def write_run_folder(
             "seconds": 0.5 * done,
             "config_hash": f"{seed:016x}",
             "widths": [float(w) for w in final],
-            "estimates": [float(e) for e in estimates],
+            "estimates": None if capacity_link is None else [float(e) for e in estimates],
         }
         (path / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return path

@@ -359,7 +359,10 @@ def test_study_runs_reports_and_skips(tmp_path: Path) -> None:
     assert "diverges-s42: failed: client" in first.stderr
     assert "1 of 3 runs failed" in first.stderr
     assert f"report: {out / 'report.html'}" in first.stderr
-    assert (out / "report.html").read_text() == "Tiny: ['adaptive-s42', 'control-s42']"
+    page = (out / "report.html").read_text()
+    assert "<title>Tiny" in page
+    assert "2 of 3 planned runs finished" in page
+    assert "failed: client" in page
     control, adaptive = (load_run(out / f"{name}-s42") for name in ("control", "adaptive"))
     assert control.rounds["mean_width"].tolist() == pytest.approx(adaptive.rounds["mean_width"].tolist())
 

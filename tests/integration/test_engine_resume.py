@@ -284,3 +284,9 @@ def test_run_refuses_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="cannot be written"):
         run(config(), tmp_path / "file" / "run")
+
+
+def test_run_starts_again_where_a_start_was_killed_before_its_configuration_was_written(tmp_path):
+    for name in (".lock", "environment.json", "partition.json", ".config.yaml.x1y2"):
+        (tmp_path / name).write_text("{")
+    assert run(config(), tmp_path).complete

@@ -79,7 +79,7 @@ def test_audit_json_has_the_contract_keys_and_no_nan_when_nothing_was_measured(m
     }
     assert (run["run"], run["seed"]) == ("gamma-zero", 42)
     assert [run[column] for column in COLUMNS] == [None] * 4
-    assert run["reasons"]["r_estimate_capacity"] == "the estimate is the same for every client"
+    assert run["reasons"]["r_estimate_capacity"] == "the estimate was not measured"
     width_reason = run["reasons"]["r_width_divergence_given_capacity"]
     assert width_reason == "the width is the same for all clients of equal capacity"
     assert found["summary"]["gamma-zero"]["r_estimate_capacity"] == {
@@ -188,7 +188,7 @@ def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
     assert "finds in 80% of cases" in text
     assert f"hasfl: {report.pooled['hasfl'].sentence}"[:60] in text
     assert "mean of heterofl" not in text  # one run has no spread
-    assert "(the estimate is the same" in text
+    assert "(the estimate was not" in text
     assert "permutation test" in text
     assert report.sentence.split(":")[0][:60] in text
 

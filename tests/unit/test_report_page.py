@@ -82,7 +82,7 @@ def test_build_report_says_what_was_found_and_what_is_unfinished(study):
     assert "1 (+ 1 unfinished)" in text
     assert "unfinished: 2 of 4 rounds" in text
     assert "The update divergence is linked with capacity in 1 of 1 runs" in text
-    assert "the estimate is the same for every client" in text
+    assert "the estimate was not measured" in text
     assert "In this run the update divergence tracks capacity" in text
 
 

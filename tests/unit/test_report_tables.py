@@ -139,12 +139,12 @@ def test_audit_tables_show_numbers_reasons_and_spread(make_run):
     assert cells.rows[0][0] == "hasfl s1"
     assert cells.rows[0][2].startswith("-0.9")
     assert "p < 0.001 [-" in cells.rows[0][2]
-    assert cells.rows[2][1] == "– (the estimate is the same for every client)"
+    assert cells.rows[2][1] == "– (the estimate was not measured)"
     assert "n = 2)" in spread.rows[0][2]
     assert [row[0] for row in spread.rows] == ["hasfl"]
     assert tiers.head == ("run", "capacity 0.25", "capacity 0.5", "capacity 0.75", "capacity 1")
     assert tiers.rows[0][1].endswith("(n = 5)")
-    assert tiers.rows[2][1] == "– (no variation inside the tier)"
+    assert tiers.rows[2][1] == "– (the estimate was not measured)"
 
 
 def test_audit_tables_of_one_run_have_no_spread(make_run):

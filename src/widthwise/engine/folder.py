@@ -43,6 +43,16 @@ ROW_GROUP = 10_000
 """Fewest rows of a row group of ``clients.parquet``, but for the last one."""
 
 
+#: What is written before ``config.yaml``: a start that was killed leaves some of it, and may be made again.
+FIRST = ("environment.json", "partition.json", "config.yaml")
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file in a folder without ``config.yaml`` comes from something else than a start."""
+    temporary = path.name.startswith(tuple(f".{name}." for name in FIRST))
+    return path.name not in (LOCK, *FIRST) and not temporary
+
+
 class RunFolder:
     """Writer of a run folder. Rounds are appended as they end; client rows are saved with checkpoints.
 
@@ -66,7 +76,7 @@ class RunFolder:
             InputError: if the folder cannot be written.
         """
         config = self.path / "config.yaml"
-        if self.path.is_dir() and not config.is_file() and any(p.name != LOCK for p in self.path.iterdir()):
+        if self.path.is_dir() and not config.is_file() and any(map(_is_foreign, self.path.iterdir())):
             raise CheckpointError(
                 f"output folder is {str(self.path)!r}, but it holds files that are not a run. "
                 "Choose an empty --out."

@@ -177,7 +177,7 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
     settings = list(_settings(study.sweep))
     for seed, task, (suffix, setting) in itertools.product(study.seeds, study.tasks or [""], settings):
         of_task = study.tasks.get(task, StudyTask())
-        base = merge(merge(study.base, of_task.base), setting)
+        base = merge(merge(merge({}, study.base), of_task.base), setting)
         for label in study.methods_of(task):
             changes = of_task.changes.get(label, {})
             content = merge(merge(merge(base, study.methods[label]), changes), {"seed": seed})

@@ -155,7 +155,8 @@ def thin(labels: Ints, imbalance: float | None, rng: np.random.Generator) -> Int
         rng: Draws the samples of each class.
 
     Example:
-        >>> np.bincount(labels[thin(labels := np.repeat([0, 1, 2], 100), 4.0, np.random.default_rng(0))])
+        >>> labels = np.repeat([0, 1, 2], 100)
+        >>> np.bincount(labels[thin(labels, 4.0, np.random.default_rng(0))])
         array([100,  50,  25])
     """
     if imbalance is None:

@@ -112,8 +112,10 @@ def links(run: RunResult) -> dict[str, float | None]:
     Source: Moayedikia and Troncoso Lora (2026), Table 5.
     """
     assert run.result is not None
-    estimate, width = np.asarray(run.result["estimates"], float), np.asarray(run.result["widths"], float)
+    width = np.asarray(run.result["widths"], float)
     capacity = np.asarray(run.partition["capacities"], float)
+    # Nothing was measured where a run ended before the first estimate was due: no value, no correlation.
+    estimate = np.asarray(run.result["estimates"] or np.zeros_like(capacity), float)
     divergence = np.asarray(run.partition["label_divergence"], float)
     found = (
         correlation(estimate, divergence),
