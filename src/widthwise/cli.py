@@ -37,7 +37,7 @@ def run(
     config: Annotated[Path, typer.Argument(help="YAML file of the run; see examples/.")],
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Root of all random draws.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder [runs/CONFIG-METHOD-sSEED].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/CONFIG-METHOD-sSEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     data_dir: DataDir = None,
     json: Json = False,

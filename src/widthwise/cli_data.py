@@ -24,7 +24,9 @@ def data(
     partition: Annotated[str, typer.Option(help="As in a configuration.")] = "{kind: dirichlet, alpha: 0.3}",
     limit: Annotated[int | None, typer.Option(help="Training samples to keep.")] = None,
     seed: Annotated[int, typer.Option(help="Root of all random draws.")] = 42,
-    picture: Annotated[Path | None, typer.Option(help="SVG, PNG or PDF file [runs/data-NAME.svg].")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="SVG, PNG or PDF file; by default runs/data-NAME.svg.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of local Parquet files.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:

@@ -19,14 +19,21 @@ if TYPE_CHECKING:
     from widthwise.engine import Federation
     from widthwise.studies import Outcome, PlannedRun
     from widthwise.studies.estimate import Estimate
+    from widthwise.studies.pool import Event
 
 
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A bundled study, or a YAML file.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="A bundled study (digits, paper) or a YAML file.")
+    ],
     profile: Annotated[str | None, typer.Option(help="small or paper, where the study has them.")] = None,
     seeds: Annotated[str | None, typer.Option(help="For example 42,43,44.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of all run folders [runs/NAME-PROFILE].")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side [one per core].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of all run folders; by default runs/NAME-PROFILE.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs side by side; by default one per core.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and what they will cost, then stop.")
     ] = False,
@@ -56,13 +63,18 @@ def study(
 
     manifest = ManifestWriter(folder, Path(name).stem, profile, chosen, planned, jobs)
     manifest.write()
+
+    def watch(event: Event) -> None:
+        manifest.watch(event)
+        progress.watch(event)
+
     outcomes: list[Outcome] = []
     try:
         with (
             StudyProgress(stderr(), planned, folder, jobs) as progress,
             RunPool(jobs, data_dir, notes) as pool,
         ):
-            for outcome in run_study(planned, pool, progress.watch):
+            for outcome in run_study(planned, pool, watch):
                 outcomes.append(outcome)
                 manifest.add(outcome)
                 progress.ended(outcome)
@@ -73,19 +85,19 @@ def study(
         manifest.write()
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     results = [load_run(outcome.planned.path) for outcome in outcomes if outcome.error is None]
-    page = build_study_report(folder) if results else None
+    page = folder / "report.html"
     data = {
         "runs": [result.result for result in results],
         "failed": {progress.name(outcome.planned): outcome.error for outcome in failed},
-        "report": page and str(page),
+        "report": str(page) if results else None,
     }
     show(results_table(results), data, json)
     for line in unmet_budgets(results):
         say("warning", line)
     if failed:
         say("error", f"{len(failed)} of {len(outcomes)} runs failed; run the same command to try them again.")
-    if page:
-        say("report", page)
+    if results:  # after the results, which are worth more
+        say("report", build_study_report(folder, page))
     if failed:
         raise typer.Exit(1)
 

@@ -1,7 +1,8 @@
 """Identities of configurations that stored runs carry: a new key must not change those of old runs.
 
-Each value is ``RunConfig.hash()`` of the example as version 0.1.0 wrote it into ``config.yaml``. A change
-here makes every finished run of that method look like another experiment: it would be trained again.
+Each value is ``RunConfig.hash()`` of the example as runs of the study ``paper`` carry it. (Earlier runs, made
+before ``task.imbalance`` and the options of ``random-budget`` were there, carry others.) A change here makes
+every finished run of that method look like another experiment: it would be trained again.
 """
 
 from __future__ import annotations

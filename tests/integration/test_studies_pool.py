@@ -118,3 +118,13 @@ def test_study_goes_on_after_it_was_killed_without_repeating_a_round(
         list(run_study(plan(Study(**STUDY), whole), pool))
     for run in whole.glob("*/rounds.jsonl"):
         assert without_times(run) == without_times(out / run.relative_to(whole))
+
+
+def test_pool_replaces_a_worker_that_died_while_it_had_nothing_to_do(tmp_path: Path) -> None:
+    planned = plan(Study(**STUDY), tmp_path)
+    with RunPool(1) as pool:
+        assert [outcome.state for outcome in run_study(planned[:1], pool)] == ["done"]
+        ((process, _),) = pool._idle
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert [outcome.state for outcome in run_study(planned[1:2], pool)] == ["done"]

@@ -15,7 +15,7 @@ from widthwise.cli import app
 from widthwise.engine import EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
 from widthwise.methods import METHODS, PARTS
-from widthwise.studies import Study, load_config, plan
+from widthwise.studies import Study, load_config, load_study, plan
 from widthwise.studies.config import FREE_KEYS
 from widthwise.tasks import CapacityConfig, TaskConfig
 from widthwise.training import TrainingConfig
@@ -77,8 +77,8 @@ def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
     assert shown
     for command, rest in shown:
         assert command in known
-        for file in re.findall(r"examples/[\w.-]+", rest):
-            load_config(ROOT / file)
+        for file in re.findall(r"examples/[\w./-]+", rest):
+            (load_study if command == "study" else load_config)(str(ROOT / file))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from widthwise.audit import audit
-from widthwise.core.errors import CheckpointError, ConfigError, InputError
+from widthwise.core.errors import CheckpointError, InputError
 from widthwise.report import build_study_report
+from widthwise.studies import Study, plan
 
-BASE = {"task": {"dataset": "digits", "model": "mlp", "partition": {"kind": "dirichlet", "alpha": 0.3}}}
+BASE = {
+    "task": {"dataset": "digits", "model": "mlp", "partition": {"kind": "dirichlet", "alpha": 0.3}},
+    "training": {"rounds": 4},
+}
 METHODS = {
     "fedavg": {"method": {"name": "fedavg"}},
     "fedprox": {"method": {"name": "fedprox"}},
@@ -65,6 +70,10 @@ def write_study(root: Path, write_run: Write, runs: dict[str, Any], **study: Any
     content = {"base": BASE, "methods": METHODS, "seeds": [42, 43], **study}
     manifest = {"name": "x", "profile": "small", "study": content, "runs": cells, "sessions": [SESSION]}
     (root / "study.json").write_text(json.dumps(manifest), encoding="utf-8")
+    for run in plan(Study(**content), root):
+        if (run.path / "config.yaml").is_file():  # what the study plans is what was run
+            stored = {"name": run.label, **run.config.to_dict()}
+            (run.path / "config.yaml").write_text(yaml.safe_dump(stored), encoding="utf-8")
     return root
 
 
@@ -282,10 +291,11 @@ def test_build_study_report_refuses_what_is_no_study(write_run, tmp_path: Path):
 
 
 def test_build_study_report_refuses_an_unknown_paper(write_run, tmp_path: Path):
-    write_study(
-        tmp_path, write_run, {"hasfl-s42": "not run"}, methods={"hasfl": METHODS["hasfl"]}, paper="other"
-    )
-    with pytest.raises(ConfigError, match="paper is 'other', but no such name is known"):
+    root = write_study(tmp_path, write_run, {"hasfl-s42": "not run"})
+    manifest = json.loads((root / "study.json").read_text())
+    manifest["study"]["paper"] = "other"
+    (root / "study.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"study\.json in .* is damaged \(.*paper"):
         build_study_report(tmp_path)
 
 
@@ -300,3 +310,14 @@ def test_pooled_audit_table_holds_the_audit_of_all_seeds(paper_study):
         assert float(row["p_value"]) == pytest.approx(cell.p_value)
         assert row["n"] == "2"
         assert row["runs"] == "cifar10/hasfl-s42 cifar10/hasfl-s43"
+
+
+def test_build_study_report_leaves_out_runs_of_another_configuration(write_run, tmp_path: Path):
+    runs = {"fedavg-s42": "finished", "hasfl-s42": "finished"}
+    write_study(tmp_path, write_run, runs, seeds=[42])
+    config = tmp_path / "hasfl-s42" / "config.yaml"
+    config.write_text(re.sub(r"local_epochs: \d+", "local_epochs: 7", config.read_text()))
+    build_study_report(tmp_path)
+    states = {row["path"]: row["state"] for row in rows(tmp_path, "results")}
+    assert states["fedavg-s42"] == "finished"
+    assert states["hasfl-s42"] == "other configuration: training.local_epochs 7, now 5"

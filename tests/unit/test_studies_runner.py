@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from widthwise.core.errors import CheckpointError
+from widthwise.core.errors import CheckpointError, InputError
 from widthwise.engine import load_run
 from widthwise.studies import (
     Ended,
@@ -120,7 +120,7 @@ def test_run_study_fails_a_matched_run_whose_source_failed(out: Path, make_run: 
     planned = plan(study(methods=MATCHED), out)
     outcomes = list(run_study(planned, FakePool(make_run, out, fails=("a-s42",))))
     assert [outcome.state for outcome in outcomes] == ["failed", "failed"]
-    assert "holds no config.yaml" in str(outcomes[1].error)
+    assert outcomes[1].error == "the run it is matched to failed: it broke"
 
 
 def test_resolve_refuses_a_source_with_fewer_rounds(out: Path, make_run: Any) -> None:
@@ -150,10 +150,22 @@ def test_manifest_lists_all_runs_and_adds_up_sessions(out: Path, make_run: Any) 
     assert {"command", "commit", "packages"} <= set(manifest.sessions[0]["environment"])
 
 
-def test_manifest_is_not_there_or_damaged(tmp_path: Path) -> None:
+def test_manifest_that_is_damaged_is_named_and_made_anew(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
     (tmp_path / "study.json").write_text('{"name": "tiny"}')
     with pytest.raises(
         CheckpointError, match=r"study\.json in .* is damaged .* Run the study again: finished"
     ):
         read_manifest(tmp_path)
+    ManifestWriter(tmp_path, "tiny", None, study(), plan(study(), tmp_path), jobs=1).write()
+    assert read_manifest(tmp_path) is not None
+
+
+def test_manifest_refuses_the_folder_of_a_run_and_one_that_cannot_be(tmp_path: Path, make_run: Any) -> None:
+    run = make_run(folder="run")
+    with pytest.raises(CheckpointError, match=r"but that is the folder of a run\. Choose another --out"):
+        ManifestWriter(run, "tiny", None, study(), plan(study(), run), jobs=1)
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match="cannot be written"):
+            ManifestWriter(folder, "tiny", None, study(), plan(study(), folder), jobs=1).write()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,15 @@ def test_plan_refuses_runs_that_are_matched_in_a_circle(tmp_path: Path) -> None:
         plan(study(methods=methods), tmp_path)
 
 
-def test_study_refuses_labels_that_name_no_folder_and_unknown_methods_of_a_task() -> None:
-    with pytest.raises(ValueError, match=r"label is 'a/b', but it names a folder: letters"):
-        study(methods={"a/b": {}})
+@pytest.mark.parametrize("label", ["a/b", "..", ".", "v1.0", "", "a b"])
+def test_study_refuses_labels_that_name_no_folder(label: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"label is {label!r}, but it names a folder: letters")):
+        study(methods={label: {}})
+    with pytest.raises(ValueError, match=re.escape(f"label is {label!r}, but it names a folder: letters")):
+        study(tasks={label: {}})
+
+
+def test_study_refuses_unknown_names() -> None:
     with pytest.raises(ValueError, match=r"tasks\.x\.methods is 'b', but no such name is known"):
         study(tasks={"x": {"methods": ["b"]}})
     with pytest.raises(ValueError, match=r"tasks\.x\.changes is 'b', but no such name is known"):
@@ -140,3 +147,89 @@ def test_load_study_refuses_unknown_keys(tmp_path: Path) -> None:
         load_study(str(file))
     assert "methods is missing, but it is required. Add it." in str(caught.value)
     assert "method is {}, but there is no such key. Did you mean 'methods'?" in str(caught.value)
+
+
+def test_study_refuses_unknown_papers_before_anything_is_trained() -> None:
+    with pytest.raises(ValueError, match=r"paper is 'moay', but no such name is known.*moayedikia-2026"):
+        study(paper="moay")
+    with pytest.raises(ValueError, match=r"tasks\.x\.paper is 'ImageNet', but no such name is known"):
+        study(paper="moayedikia-2026", tasks={"x": {"paper": "ImageNet"}})
+    with pytest.raises(ValueError, match=r"tasks\.x\.paper is 'EMNIST', but no such name is known"):
+        study(tasks={"x": {"paper": "EMNIST"}})
+
+
+def test_study_refuses_a_seed_twice_and_empty_lists() -> None:
+    with pytest.raises(ValueError, match=r"seeds is \[1, 1\], but a seed makes one run"):
+        study(seeds=[1, 1])
+    with pytest.raises(ValueError, match="at least 1 item"):
+        study(sweep={"training.lr": []})
+    with pytest.raises(ValueError, match="at least 1 item"):
+        study(tasks={"x": {"methods": []}})
+
+
+def test_plan_refuses_settings_that_share_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a-lr=0\.1: two runs have the folder 'a-lr=0\.1-s42'"):
+        plan(study(sweep={"training.lr": [0.1, "0.1"]}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "methods"),
+    [
+        ({"seed": [1, 2]}, {"a": {"method.name": "heterofl"}}),
+        ({"training.lr": [0.1, 0.2]}, {"a": {"method.name": "heterofl", "training.lr": 0.5}}),
+    ],
+)
+def test_plan_refuses_a_sweep_that_has_no_effect(
+    tmp_path: Path, sweep: dict[str, Any], methods: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"sweep\.[\w.]+ is .*, but the method, the task's changes or the seed"
+    ):
+        plan(study(sweep=sweep, methods=methods), tmp_path)
+
+
+def test_plan_refuses_matches_that_cannot_be(tmp_path: Path) -> None:
+    a = {"method": {"name": "heterofl"}}
+    control = {**a, "control": {"matched_to": "a"}}
+    cases = {
+        r"c: matched_to is 'zz', but that is neither a method that is run on this task nor": {
+            "c": {"method": {"name": "random-budget", "matched_to": "zz"}}
+        },
+        r"c: control\.matched_to is .*method\.name": {
+            "c": {"method.name": "uniform", "control": control["control"]}
+        },
+        r"d: control\.matched_to is .*, but that run is a control itself": {
+            "c": control,
+            "d": {**a, "control": {"matched_to": "c"}},
+        },
+        r"c: method\.matched_to is .*training\.rounds 2 \(here 3\)": {
+            "c": {"method": {"name": "random-budget", "matched_to": "a"}, "training.rounds": 3}
+        },
+    }
+    for message, more in cases.items():
+        with pytest.raises(ConfigError, match=message):
+            plan(study(methods={"a": a, **more}), tmp_path)
+
+
+def profiled(tmp_path: Path, profiles: Any, **content: Any) -> str:
+    file = tmp_path / "own.yaml"
+    methods = {"a": {"method.name": "heterofl"}}
+    file.write_text(yaml.safe_dump({"base": BASE, "methods": methods, "profiles": profiles, **content}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "message"),
+    [
+        (None, r"profile is 'p', but the study has no profiles\. Leave out --profile"),
+        ({}, r"the study has no profiles"),
+        (["p"], r"the study has no profiles"),
+        ({"p": None}, r"profiles\.p is None, but a profile is a mapping"),
+        ({"p": {"methods": {"zz": None}}}, r"profiles\.p\.methods is 'zz', but no such name"),
+        ({"p": {"tasks": {"zz": None}}}, r"profiles\.p\.tasks is 'zz', but no such name"),
+        ({"p": {"tasks": {"x": None}}}, r"profiles\.p\.tasks leaves no task"),
+    ],
+)
+def test_load_study_refuses_profiles_that_say_nothing(tmp_path: Path, profiles: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(profiled(tmp_path, profiles, tasks={"x": {}}), "p")

@@ -159,6 +159,8 @@ def load_run(path: Path | str) -> RunResult:
         _require_keys(folder / "partition.json", partition, PARTITION_KEYS)
     if result is not None:
         _require_keys(folder / "result.json", result, RESULT_KEYS)
+        if len(rounds) != result["rounds"]:
+            raise _damaged(folder / "rounds.jsonl", f"it has {len(rounds)} of {result['rounds']} rounds")
     _require_keys(folder / "rounds.jsonl", rounds, ROUND_COLUMNS)
     _require_keys(folder / "clients.parquet", clients, CLIENT_COLUMNS)
     return RunResult(

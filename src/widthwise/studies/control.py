@@ -16,7 +16,7 @@ from widthwise.studies.config import NOTED_BY_ENGINE, RunConfig
 #: What two runs must share so that the same clients meet in the same cohorts, each with the same capacity.
 SAME_COHORTS = ("task.", "capacity.", "seed", "training.rounds", "training.cohort")
 #: What a control shares with its treatment: all but where, and how often, it is computed and evaluated.
-SAME_EXPERIMENT = ("task.", "capacity.", "seed", "training.", "method.")
+SAME_EXPERIMENT = ("task.", "capacity.", "seed", "training.", "method.", "engine.precision")
 _SHOWN = 3  # differing keys that a message spells out
 
 
@@ -35,11 +35,10 @@ def resolve(config: RunConfig) -> RunConfig:
     source = config.matched_to
     if source is None:
         return config
-    key = "method.matched_to" if config.control is None else "control.matched_to"
     run = load_run(source)
-    treatment = _config_of(key, run)
-    _refuse_other(key, config, treatment, SAME_COHORTS if config.control is None else SAME_EXPERIMENT)
-    _refuse_unfinished(key, run, config.training.rounds, source)
+    treatment = _config_of(_key(config), run)
+    refuse_other(config, treatment)
+    _refuse_unfinished(_key(config), run, config.training.rounds, source)
     method = dict(config.method) if config.control is None else _control_method(config)
     targets = spent_per_head(
         method["currency"], run.rounds, config.training.cohort, treatment.built_method.objective
@@ -74,7 +73,22 @@ def _guarantees(config: RunConfig) -> bool:
     return bool((certain >= capacities.max() - 1e-9).all())
 
 
-def _refuse_other(key: str, config: RunConfig, treatment: RunConfig, shared: tuple[str, ...]) -> None:
+def _key(config: RunConfig) -> str:
+    return "method.matched_to" if config.control is None else "control.matched_to"
+
+
+def refuse_other(config: RunConfig, treatment: RunConfig) -> None:
+    """Refuse a treatment that this run cannot be matched to.
+
+    Raises:
+        ConfigError: if the two differ in more than a matched run and its treatment may.
+    """
+    key, shared = _key(config), SAME_COHORTS if config.control is None else SAME_EXPERIMENT
+    if treatment.control is not None:
+        raise ConfigError(
+            f"{key} is {config.matched_to!r}, but that run is a control itself. "
+            "Name the run that it controls."
+        )
     ours, theirs = (dict(_leaves(one.identity())) for one in (config, treatment))
     differing = [
         name for name in {**ours, **theirs} if name.startswith(shared) and ours.get(name) != theirs.get(name)

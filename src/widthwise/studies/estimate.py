@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from widthwise.core.errors import InputError
+from widthwise.core.errors import InputError, WidthwiseError
 from widthwise.core.seeds import SeedTree
 from widthwise.core.threads import one_thread
 from widthwise.engine import Federation, is_run, load_run
@@ -20,7 +21,7 @@ from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.round import Assignment, Broadcast, dispatch, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.slicing import SELECTORS
-from widthwise.studies.build import build
+from widthwise.studies.build import build, resolve
 from widthwise.studies.runner import finished
 from widthwise.studies.study import PlannedRun
 from widthwise.training import OBJECTIVES, ModuleCache, train
@@ -72,6 +73,8 @@ def estimate_study(planned: Sequence[PlannedRun], data_dir: Path | None = None) 
     workloads: dict[str, _Workload | str] = {}
     found: dict[Path, Estimate] = {}
     for run in planned:
+        with contextlib.suppress(WidthwiseError):  # its source is not finished yet
+            run = replace(run, config=resolve(run.config))
         if run.source in found:
             whole = found[run.source]
         else:
@@ -97,7 +100,7 @@ def _rest(run: PlannedRun, whole: Estimate) -> Estimate:
     rounds = run.config.training.rounds
     if finished(run):
         return replace(whole, state="finished", rounds_done=rounds, seconds_left=0.0)
-    done = len(load_run(run.path).rounds) if is_run(run.path) else 0
+    done = min(len(load_run(run.path).rounds), rounds) if is_run(run.path) else 0
     left = whole.seconds * (1 - done / rounds)
     return replace(whole, state="started" if done else "new", rounds_done=done, seconds_left=left)
 

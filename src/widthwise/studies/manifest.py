@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from widthwise.core.errors import CheckpointError, ConfigError
+from pydantic import ValidationError
+
+from widthwise.core.errors import CheckpointError
+from widthwise.engine import is_run
 from widthwise.engine.environment import environment
-from widthwise.engine.files import write_json
+from widthwise.engine.files import cannot_write, write_json
+from widthwise.methods import problems
+from widthwise.studies.pool import Advance, Event
 from widthwise.studies.runner import Outcome
 from widthwise.studies.study import PlannedRun, Study
 
@@ -92,8 +97,9 @@ def read_manifest(folder: Path) -> Manifest | None:
             tuple(PlannedCell(**run) for run in content["runs"]),
             tuple(content["sessions"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        told = problems(error, Study) if isinstance(error, ValidationError) else str(error).splitlines()
+        reason = told[0] if told else type(error).__name__
         raise CheckpointError(
             f"{FILE} in {str(folder)!r} is damaged ({reason}), but it says which runs belong to the study. "
             "Run the study again: finished runs are kept."
@@ -121,7 +127,15 @@ class ManifestWriter:
         planned: Sequence[PlannedRun],
         jobs: int,
     ) -> None:
-        earlier = read_manifest(folder)
+        if is_run(folder):
+            raise CheckpointError(
+                f"folder of the study is {str(folder)!r}, but that is the folder of a run. "
+                "Choose another --out."
+            )
+        try:
+            earlier = read_manifest(folder)
+        except CheckpointError:
+            earlier = None  # made anew; what the runs are is in their own folders
         self._cells = {
             run.path: PlannedCell(
                 run.path.relative_to(folder).as_posix(), run.task, run.label, run.config.seed
@@ -131,7 +145,12 @@ class ManifestWriter:
         self._folder, self._name, self._profile, self._study = folder, name, profile, study
         self._earlier = earlier.sessions if earlier else ()
         self._begun, self._done, self._jobs = time.monotonic(), 0, jobs
+        self._trained = False
         self._environment = environment()
+
+    def watch(self, event: Event) -> None:
+        """Note that something is being trained."""
+        self._trained = self._trained or isinstance(event, Advance)
 
     def add(self, outcome: Outcome) -> None:
         """Note what became of a run."""
@@ -140,6 +159,7 @@ class ManifestWriter:
             cell.path, cell.task, cell.label, cell.seed, outcome.error
         )
         self._done += outcome.state == "done"
+        self._trained = self._trained or outcome.state == "done"
         if outcome.state != "skipped":
             self.write()
 
@@ -151,9 +171,12 @@ class ManifestWriter:
             "runs_done": self._done,
             "seconds": round(time.monotonic() - self._begun, 1),
         }
-        sessions = (*self._earlier, *([session] if self._done else []))
+        sessions = (*self._earlier, *([session] if self._trained else []))
         manifest = Manifest(
             self._folder, self._name, self._profile, self._study, tuple(self._cells.values()), sessions
         )
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
         write_json(self._folder / FILE, manifest.to_json())

@@ -90,8 +90,17 @@ class RunPool:
         if self.jobs > 1:
             engine = run.config.engine.model_copy(update={"executor": "serial"})
             run = replace(run, config=run.config.model_copy(update={"engine": engine}))
-        process, pipe = self._idle.pop() if self._idle else self._start()
-        pipe.send(run)
+        while self._idle:
+            process, pipe = self._idle.pop()
+            try:
+                pipe.send(run)
+            except ConnectionError:  # it died while it had nothing to do
+                process.join()
+                continue
+            break
+        else:
+            process, pipe = self._start()
+            pipe.send(run)
         self._busy[pipe] = (process, run)
 
     def events(self) -> Iterator[Event]:
@@ -101,7 +110,7 @@ class RunPool:
             process, run = self._busy[ready]
             try:
                 event: Event = ready.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, ConnectionError):
                 process.join()
                 del self._busy[ready]
                 yield Ended(run.path, _death(process.exitcode))
@@ -155,11 +164,11 @@ def _serve(pipe: Connection, side_by_side: bool, data_dir: Path | None, notes: N
     while True:
         try:
             run: PlannedRun = pipe.recv()
-        except (EOFError, ConnectionResetError, KeyboardInterrupt):
+        except (EOFError, ConnectionError, KeyboardInterrupt):
             return
         try:
             pipe.send(_train(run, pipe, data_dir, notes))
-        except (KeyboardInterrupt, BrokenPipeError):
+        except (KeyboardInterrupt, ConnectionError):
             return
 
 
@@ -171,7 +180,7 @@ def _train(run: PlannedRun, pipe: Connection, data_dir: Path | None, notes: Note
         run_federation(federation, run.path, resume=is_run(run.path), sinks=[_PipeSink(run.path, pipe)])
     except WidthwiseError as error:
         return Ended(run.path, str(error))
-    except BrokenPipeError:
+    except ConnectionError:
         raise
     except Exception as error:  # a defect of ours or of a part of the user's must not stop the other runs
         if run.path.is_dir():

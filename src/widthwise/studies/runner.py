@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 from widthwise.core.errors import WidthwiseError
@@ -57,13 +58,16 @@ def run_study(
     """
     pending = {run.path: run for run in planned}
     unseen, ready = list(planned), deque[PlannedRun]()
+    failed: dict[Path, str] = {}
     while pending:
         while found := [run for run in unseen if run.source not in pending]:
             for run in found:
                 unseen.remove(run)
-                checked = _look(run)
+                checked = _look(run, failed)
                 if isinstance(checked, Outcome):
                     del pending[run.path]
+                    if checked.error is not None:
+                        failed[run.path] = checked.error
                     yield checked
                 else:
                     pending[run.path] = checked
@@ -73,13 +77,17 @@ def run_study(
         for event in pool.events() if pending else ():
             watch(event)
             if isinstance(event, Ended):
+                if event.error is not None:
+                    failed[event.path] = event.error
                 yield Outcome(
                     pending.pop(event.path), "failed" if event.error is not None else "done", event.error
                 )
 
 
-def _look(run: PlannedRun) -> PlannedRun | Outcome:
+def _look(run: PlannedRun, failed: Mapping[Path, str]) -> PlannedRun | Outcome:
     """Return the run as it is to be trained, or its outcome where that is known already."""
+    if run.source is not None and run.source in failed:  # its folder may hold an earlier, other run
+        return Outcome(run, "failed", f"the run it is matched to failed: {failed[run.source]}")
     try:
         run = replace(run, config=resolve(run.config))
     except WidthwiseError as error:

@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from widthwise.core.errors import ConfigError, InputError, unknown_name
+from widthwise.engine import is_run
 from widthwise.methods import problems
 from widthwise.studies.config import RunConfig, merge, read_yaml
+from widthwise.studies.control import refuse_other
+from widthwise.studies.expected import expected_names, load_expected
 
 #: What a label of a task or a method may be.
-LABEL = r"[\w.+=-]+"
+LABEL = r"[\w+=-]+"
 
 
 class StudyTask(BaseModel):
@@ -36,7 +39,7 @@ class StudyTask(BaseModel):
 
     title: str = ""
     base: dict[str, Any] = Field(default_factory=dict)
-    methods: list[str] | None = None
+    methods: list[str] | None = Field(None, min_length=1)
     changes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     paper: str | None = None
     note: str = ""
@@ -66,7 +69,7 @@ class Study(BaseModel):
     tasks: dict[str, StudyTask] = Field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     seeds: list[int] = Field([42], min_length=1)
-    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     paper: str | None = None
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
@@ -81,17 +84,31 @@ class Study(BaseModel):
         for label in value:
             if not re.fullmatch(LABEL, label):
                 raise ValueError(
-                    f"label is {label!r}, but it names a folder: letters, digits and _ . + = - only. Rename"
+                    f"label is {label!r}, but it names a folder: letters, digits and _ + = - only. Rename it"
                 )
         return value
 
+    @field_validator("seeds")
+    @classmethod
+    def _every_seed_once(cls, value: list[int]) -> list[int]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"seeds is {value}, but a seed makes one run. Name each seed once")
+        return value
+
     @model_validator(mode="after")
-    def _tasks_name_methods(self) -> Self:
+    def _names_are_known(self) -> Self:
         for label, task in self.tasks.items():
+            known = {"methods": list(self.methods), "changes": self.methods_of(label)}
             for key, names in (("methods", task.methods or ()), ("changes", task.changes)):
                 for name in names:
-                    if name not in self.methods:
-                        raise ValueError(unknown_name(f"tasks.{label}.{key}", name, self.methods).rstrip("."))
+                    if name not in known[key]:
+                        raise ValueError(unknown_name(f"tasks.{label}.{key}", name, known[key]).rstrip("."))
+        if self.paper is not None and self.paper not in expected_names():
+            raise ValueError(unknown_name("paper", self.paper, expected_names()).rstrip("."))
+        papers = load_expected(self.paper).tasks if self.paper else {}
+        for label, task in self.tasks.items():
+            if task.paper is not None and task.paper not in papers:
+                raise ValueError(unknown_name(f"tasks.{label}.paper", task.paper, papers).rstrip("."))
         return self
 
     def methods_of(self, task: str) -> list[str]:
@@ -146,16 +163,35 @@ def load_study(name: str, profile: str | None = None, seeds: Sequence[int] = ())
     else:
         raise ConfigError(f"{unknown_name('study', name, bundled_studies())} A YAML file works too.")
     if profile is not None:
-        profiles = content.get("profiles") or {}
-        if profile not in profiles:
-            raise ConfigError(unknown_name("profile", profile, profiles))
-        content = merge(content, profiles[profile])
+        content = _with_profile(content, profile)
     if seeds:
         content["seeds"] = list(seeds)
     try:
         return Study(**content)
     except ValidationError as error:
         raise ConfigError("\n".join(problems(error, Study))) from None
+
+
+def _with_profile(content: dict[str, Any], name: str) -> dict[str, Any]:
+    profiles = content.get("profiles")
+    if not isinstance(profiles, dict) or not profiles:
+        raise ConfigError(f"profile is {name!r}, but the study has no profiles. Leave out --profile.")
+    if name not in profiles:
+        raise ConfigError(unknown_name("profile", name, profiles))
+    changes = profiles[name]
+    if not isinstance(changes, dict):
+        raise ConfigError(
+            f"profiles.{name} is {changes!r}, but a profile is a mapping of changes. Write {{}} for none."
+        )
+    for section in ("tasks", "methods"):
+        there, removed = content.get(section) or {}, changes.get(section) or {}
+        for label in removed if isinstance(removed, dict) and isinstance(there, dict) else ():
+            if removed[label] is None and label not in there:
+                raise ConfigError(unknown_name(f"profiles.{name}.{section}", label, there))
+    merged = merge(content, changes)
+    if content.get("tasks") and not any(task is not None for task in merged["tasks"].values()):
+        raise ConfigError(f"profiles.{name}.tasks leaves no task, but a study needs one. Keep one.")
+    return merged
 
 
 def plan(study: Study, out: Path) -> list[PlannedRun]:
@@ -185,14 +221,49 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
             where = "/".join(filter(None, [task, label + suffix]))
             try:
                 config = RunConfig(**content)
+                _refuse_overridden(setting, content)
             except InputError as error:
                 found |= dict.fromkeys(f"{where}: {line}" for line in str(error).splitlines())
                 continue
             path = out / task / f"{label}{suffix}-s{seed}"
             planned.append(PlannedRun(path, label + suffix, config, task))
+    found |= dict.fromkeys(_problems_between(planned))
     if found:
         raise ConfigError("\n".join(found))
     return _sources_first(planned)
+
+
+def _refuse_overridden(setting: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Refuse values of a sweep that something else replaces: a label would name what was not run."""
+    for key, value in setting.items():
+        if merge(content, {key: value}) != content:
+            raise ConfigError(
+                f"sweep.{key} is {value!r}, but the method, the task's changes or the seed replace it. "
+                "Remove the key there, or from the sweep."
+            )
+
+
+def _problems_between(planned: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield what is wrong between runs that are each valid: one folder for two, or a match that cannot be."""
+    by_path: dict[Path, PlannedRun] = {}
+    for run in planned:
+        if run.path in by_path:
+            yield (
+                f"{run.label}: two runs have the folder {run.path.name!r}, but each needs its own. "
+                "Give the sweep values that look different."
+            )
+        by_path[run.path] = run
+    for run in planned:
+        if run.source in by_path:
+            try:
+                refuse_other(run.config, by_path[run.source].config)
+            except ConfigError as error:
+                yield f"{run.label}: {error}"
+        elif run.source is not None and not is_run(run.source):
+            yield (
+                f"{run.label}: matched_to is {str(run.source)!r}, but that is neither a method that is run "
+                "on this task nor the folder of a run. Correct it."
+            )
 
 
 def _point_to_run(content: dict[str, Any], labels: Sequence[str], folder: Path, ending: str) -> None:

@@ -1,6 +1,7 @@
 """A paper's claims, each as a region of a statistic, and verdicts by one rule.
 
-The regions and margins below were fixed before any result of a study was looked at.
+The regions and margins below were fixed before the results of the study ``paper`` were looked at; smaller
+trials of the same methods had been seen.
 """
 
 from __future__ import annotations
@@ -190,7 +191,8 @@ CLAIMS = (
     Claim(
         "3g",
         "the direction of the allocation does not matter",
-        "Our control: giving the most width to the least divergent clients ends within 2 points.",
+        "Our control: giving the most width to the least divergent clients ends within 2 points. (Means are "
+        "equal before caps only; see the widths.)",
         Contrast("hasfl", ("hasfl-reversed",)),
         Region(-2, 2),
         IMAGES,

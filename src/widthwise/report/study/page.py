@@ -88,6 +88,10 @@ def build_study_report(folder: Path | str, out: Path | str | None = None) -> Pat
         (tables / "headline.csv").write_text(headline_csv(results), encoding="utf-8")
         for plot in plots.values():
             plot.save_pdf(figures)
+        kept = {"headline", *(table.name for group in groups.values() for table in group), *plots}
+        for stale in (*tables.glob("*.csv"), *tables.glob("*.tex"), *figures.glob("*.pdf")):
+            if stale.stem not in kept:  # of an earlier report, when other runs were there
+                stale.unlink()
         write_page(page, html)
     return page
 

@@ -36,7 +36,9 @@ def sessions_table(results: StudyResults) -> StudyTable:
         long.append(record)
         rows.append(tuple("–" if value is None else str(value) for value in record.values()))
     head = ("started", "command", "commit", "machine", "versions", "side by side", "runs done", "hours")
-    caption = "Every call that trained at least one run. Hours: wall clock of the call."
+    caption = (
+        "Every call that trained something. Hours: wall clock, of a killed call up to its last finished run."
+    )
     return StudyTable("sessions", "Sessions", caption, head, tuple(rows), tuple(long))
 
 
@@ -57,6 +59,8 @@ def runs_table(results: StudyResults) -> StudyTable:
     for cell in results.cells:
         result: dict[str, Any] = (cell.run.result if cell.run else None) or {}
         scalars = {key: x for key, x in result.items() if not isinstance(x, list | dict)}
+        # How well a matched control met its budget, and in which currency.
+        scalars |= {f"control_{key}": x for key, x in (result.get("control") or {}).items()}
         long.append(
             {
                 "task": cell.task,

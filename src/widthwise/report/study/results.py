@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from widthwise.audit.groups import flatten
 from widthwise.core.errors import CheckpointError
 from widthwise.engine.runs import RunResult, is_run, load_run
 from widthwise.studies.config import RunConfig
 from widthwise.studies.expected import Expected, PaperResult, load_expected
 from widthwise.studies.manifest import Manifest, PlannedCell, read_manifest
-from widthwise.studies.study import StudyTask, plan
+from widthwise.studies.study import PlannedRun, StudyTask, plan
 
 DONE = "finished"
 
@@ -116,10 +117,11 @@ def read_study(folder: Path) -> StudyResults:
         )
     study = manifest.study
     expected = load_expected(study.paper) if study.paper else None
-    cells = tuple(sorted((_cell(folder, planned) for planned in manifest.runs), key=lambda cell: cell.path))
+    planned = {run.path: run for run in plan(study, folder)}
+    cells = [_cell(folder, cell, planned.get(folder / cell.path)) for cell in manifest.runs]
     configs: dict[tuple[str, str], RunConfig] = {}
-    for planned in plan(study, folder):
-        configs.setdefault((planned.task, planned.label), planned.config)
+    for run in planned.values():
+        configs.setdefault((run.task, run.label), run.config)
     tasks = []
     for label in list(study.tasks) or [""]:
         chosen = study.tasks.get(label, StudyTask())
@@ -136,21 +138,33 @@ def read_study(folder: Path) -> StudyResults:
                 configs=of_task,
             )
         )
-    return StudyResults(manifest, expected, tuple(tasks), cells)
+    return StudyResults(manifest, expected, tuple(tasks), tuple(sorted(cells, key=lambda cell: cell.path)))
 
 
-def _cell(folder: Path, planned: PlannedCell) -> Cell:
+def _cell(folder: Path, planned: PlannedCell, now: PlannedRun | None) -> Cell:
     run: RunResult | None = None
     state = "not run"
     try:
         if is_run(folder / planned.path):
             run = load_run(folder / planned.path)
-            state = DONE if run.complete else _progress(run)
+            state = (_other_setting(run, now.config) if now else "") or (
+                DONE if run.complete else _progress(run)
+            )
     except CheckpointError as error:
         state = f"failed: {error}"
-    if planned.error is not None:
+    if planned.error is not None and state != DONE:
         state = f"failed: {planned.error.splitlines()[0]}"
     return Cell(planned.path, planned.task, planned.label, planned.seed, state, run)
+
+
+def _other_setting(run: RunResult, config: RunConfig) -> str:
+    """Return how a stored run differs from the one that the study plans now, or nothing where it does not."""
+    stored, now = flatten(run.config), flatten(config.identity())
+    matched = ("method.", "control.") if config.matched_to else ()  # resolved when the run was started
+    for key, value in now.items():
+        if not key.startswith(matched) and key in stored and stored[key] != value:
+            return f"other configuration: {key} {stored[key]}, now {value}"
+    return ""
 
 
 def _progress(run: RunResult) -> str:
