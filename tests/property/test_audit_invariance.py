@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widthwise.audit import Clients, audit_table, pooled_table
-from widthwise.audit.correlation import correlation, ranks, residuals
+from widthwise.audit.correlation import correlation, ranks, ranks_again, residuals
 from widthwise.audit.resampling import permutation_test
 
 seeds = st.integers(0, 2**32 - 1)
@@ -75,6 +75,31 @@ def test_ranks_do_not_change_when_the_values_are_bent(seed, count):
     assert ranks(np.exp(x)) == pytest.approx(ranks(x))
     assert ranks(-z) == pytest.approx(count + 1 - ranks(z))
     assert ranks(z).sum() == pytest.approx(count * (count + 1) / 2)
+
+
+@few
+@given(seeds, st.integers(1, 30))
+def test_ranks_again_counts_what_ranks_would_sort(seed, count):
+    rng = np.random.default_rng(seed)
+    ranked = ranks(np.stack([rng.normal(size=count), rng.integers(0, 4, size=count)]))
+    drawn = ranked[:, rng.integers(0, count, size=count)]
+    assert np.array_equal(ranks_again(drawn), ranks(drawn))
+
+
+@few
+@given(
+    seeds,
+    st.sampled_from([-1000, -660, 0, 660, 1000]),
+    st.sampled_from(["statistic", "capacity", "divergence"]),
+)
+def test_audit_table_is_the_same_in_units_of_any_size(seed, exponent, name):
+    # Powers of two round nothing, so that every digit must stay; 2^660 is about 1e200.
+    x, y, z = _clients(seed, 12)
+    inputs = {"statistic": x, "capacity": z, "divergence": y}
+    fast = {"permutations": 19, "bootstrap": 19}
+    table = audit_table(**inputs, **fast)
+    moved = audit_table(**inputs | {name: np.ldexp(inputs[name], exponent)}, **fast)
+    assert (moved.pearson.cells, moved.spearman.cells) == (table.pearson.cells, table.spearman.cells)
 
 
 @settings(max_examples=8, deadline=None)

@@ -42,6 +42,20 @@ def test_audit_csv_takes_columns_in_any_order_and_ignores_others(tmp_path):
     assert audit_csv(path, **FAST) == plain
 
 
+def test_audit_csv_takes_blank_lines_anywhere_and_spaces_around_names(tmp_path):
+    plain = audit_csv(write(tmp_path, HEAD, *ROWS), **FAST)
+    spaced = HEAD.replace(",", " , ")
+    assert audit_csv(write(tmp_path, "", "  ", f" {spaced} ", *ROWS[:3], " ", *ROWS[3:]), **FAST) == plain
+    with pytest.raises(DataError, match="statistic is 'x' on line 11 of"):
+        audit_csv(write(tmp_path, "", HEAD, *ROWS, "z,x,1,1"))
+
+
+def test_audit_csv_takes_1_and_01_for_one_seed(tmp_path):
+    rows = [f"{row},{('1', '01', '001')[i % 3]}" for i, row in enumerate(ROWS)]
+    (run,) = audit_csv(write(tmp_path, f"{HEAD},seed", *rows), **FAST).runs
+    assert (run.seed, run.table.clients) == (1, 8)
+
+
 def test_audit_csv_reads_widths(tmp_path):
     rows = [f"{row},{0.2 + i / 20}" for i, row in enumerate(ROWS)]
     table = audit_csv(write(tmp_path, f"{HEAD},width", *rows), **FAST).runs[0].table
@@ -130,7 +144,18 @@ def test_audit_csv_says_that_nothing_can_be_said_when_the_statistic_is_constant(
             [f"{HEAD},seed", *(f"{r},1" for r in ROWS), "c0,1,1,1,1"],
             "client 'c0' of run '1' is on lines 2 and 10",
         ),
-        ([HEAD, *ROWS, '"z,1,1,1'], r"cannot be read \(unexpected end of data\), but it must be a CSV file"),
+        (
+            [HEAD, *ROWS, '"z,1,1,1', "y,1,1,1"],
+            r"line 10 of table .* cannot be read \(unexpected end of data\), but a quotation mark that is ",
+        ),
+        (
+            [HEAD, *ROWS, '"z,1,1,1', '"y",1,1,1'],
+            r"line 10 of table .* cannot be read \(',' expected after '\"'\)",
+        ),
+        (
+            [f"{HEAD},seed", *(f"{r},1" for r in ROWS), "c0,1,1,1,01"],
+            "client 'c0' of run '1' is on lines 2 and 10",
+        ),
     ],
 )
 def test_audit_csv_refuses_a_faulty_table(tmp_path, lines, message):

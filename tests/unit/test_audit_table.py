@@ -8,10 +8,10 @@ import pingouin
 import pytest
 from scipy import stats
 
-from widthwise.audit import resampling
+from widthwise.audit import Clients, correlations_of, pooled_table, resampling
 from widthwise.audit.correlation import correlation, is_constant, ranks, residuals
 from widthwise.audit.measure import audit_table
-from widthwise.audit.resampling import bootstrap_interval, permutation_test
+from widthwise.audit.resampling import affordable, bootstrap_interval, permutation_test
 from widthwise.audit.table import COLUMNS
 from widthwise.core.errors import InputError
 
@@ -69,6 +69,64 @@ def test_residuals_remove_only_the_mean_when_given_is_constant():
 def test_is_constant_sees_through_rounding():
     assert is_constant(np.array([0.1 + 0.2, 0.3, 0.3]))
     assert not is_constant(np.array([0.3, 0.3, 0.3001]))
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e-310])
+def test_audit_table_measures_a_statistic_of_any_size(size):
+    statistic, divergence = np.random.default_rng(14).uniform(1, 2, size=(2, 20))
+    plain = audit_table(statistic, TIERS, divergence, permutations=99, bootstrap=99)
+    moved = audit_table(size * statistic, TIERS, divergence, permutations=99, bootstrap=99)
+    for column in (MARGINAL, CAPACITY, GIVEN):
+        assert moved[column].value == pytest.approx(plain[column].value, abs=1e-9)
+        assert moved.spearman[column] == plain.spearman[column]
+
+
+@pytest.mark.parametrize(("origin", "by_ranks"), [(1e10, 1e-12), (-1e10, 1e-12), (1e12, 0.03)])
+def test_audit_table_measures_differences_far_from_zero(origin, by_ranks):
+    # float64 has steps of 1.9e-6 at 1e10 and of 1.2e-4 at 1e12: differences below 1 are data there. Rounding
+    # to those steps moves r by about as much; ranks tie neighbours within 64 steps, at 1e12 within 0.014.
+    statistic, divergence = np.random.default_rng(15).uniform(size=(2, 20))
+    plain = audit_table(statistic, TIERS, divergence, permutations=99, bootstrap=99)
+    moved = audit_table(origin + statistic, TIERS, divergence, permutations=99, bootstrap=99)
+    for column in (MARGINAL, CAPACITY, GIVEN):
+        assert moved[column].value == pytest.approx(plain[column].value, abs=1e-3)
+        assert moved.spearman[column].value == pytest.approx(plain.spearman[column].value, abs=by_ranks)
+
+
+@pytest.mark.parametrize("count", [4, 1_000, 100_000])
+@pytest.mark.parametrize("origin", [0.0, 7.3, 1e6])
+def test_residuals_of_a_line_are_zero_wherever_its_origin_lies(count, origin):
+    given = origin + np.random.default_rng(16).choice([0.15, 0.3, 0.7], size=count)
+    assert not residuals(0.1 * given + 0.7, given).any()
+    assert not residuals(-3e5 * given, given).any()
+
+
+def test_is_constant_sees_through_the_rounding_of_a_mean_of_many():
+    assert is_constant(np.full(100_000, 0.1) * 3)
+
+
+def test_affordable_makes_all_draws_up_to_1000_clients_then_fewer_down_to_199():
+    found = [affordable(9_999, clients) for clients in (1, 1_000, 1_001, 2_000, 50_000, 10**6)]
+    assert found == [9_999, 9_999, 9_989, 4_999, 199, 199]
+    assert [affordable(draws, 10**6) for draws in (1, 198, 200)] == [1, 198, 199]
+
+
+def test_audit_table_draws_less_for_many_clients_and_says_so():
+    rng = np.random.default_rng(17)
+    statistic, divergence = rng.normal(size=(2, 4_000))
+    table = audit_table(statistic, np.resize(TIERS, 4_000), divergence, permutations=1_000, bootstrap=199)
+    assert table[GIVEN].test == "permutation over random 250 arrangements"
+
+
+def test_correlations_of_are_the_values_of_the_table():
+    statistic, divergence, width = np.random.default_rng(18).normal(size=(3, 20))
+    # The width is fixed by capacity, though no straight line in it: undefined by the table's rule.
+    for width_now, undefined in ((width, 0), (np.minimum(TIERS, 0.6), 1)):
+        clients = Clients(statistic, TIERS, divergence, width_now)
+        found = correlations_of(clients)
+        table = pooled_table([clients], permutations=9, bootstrap=9)
+        assert found == {column: table[column].value for column in COLUMNS}
+        assert list(found.values()).count(None) == undefined
 
 
 def test_permutation_test_counts_every_arrangement_when_there_are_few():

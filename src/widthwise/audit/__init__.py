@@ -7,7 +7,7 @@ from widthwise.audit.confound import AuditReport, PooledAudit, RunAudit
 from widthwise.audit.coverage import CoverageReport, coverage
 from widthwise.audit.csv_file import audit_csv
 from widthwise.audit.groups import RunGroup, group_runs
-from widthwise.audit.measure import audit_table, pooled_table
+from widthwise.audit.measure import audit_table, correlations_of, pooled_table
 from widthwise.audit.runs import audit, clients_of
 from widthwise.audit.table import AuditTable
 
@@ -23,6 +23,7 @@ __all__ = [
     "audit_csv",
     "audit_table",
     "clients_of",
+    "correlations_of",
     "coverage",
     "group_runs",
     "pooled_table",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from widthwise.audit.correlation import Array
+from widthwise.audit.correlation import Array, in_range
 from widthwise.core.errors import InputError
 
 
@@ -40,6 +40,14 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self.capacity)
+
+    def variable(self, name: str) -> Array:
+        """Return capacity, divergence, statistic or width in a unit in which squares stay within floats.
+
+        The unit is a power of two, so that nothing is rounded; correlations do not depend on it.
+        """
+        values: Array = getattr(self, name)
+        return in_range(values)
 
     def tier_sizes(self) -> tuple[int, ...]:
         """Return how many clients share each capacity, in ascending order of capacity."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
+from typing import TextIO
 
 from widthwise.audit.clients import Clients
 from widthwise.audit.confound import AuditReport, Case, assemble
@@ -13,6 +15,8 @@ from widthwise.core.errors import DataError
 
 NEEDED = ("client", "statistic", "capacity", "divergence")
 KEYS = ("run", "seed")
+#: What is read as a whole number, so that 1 and 01 are one seed.
+WHOLE = re.compile("[0-9]{1,18}")
 MIN_CLIENTS = 4
 
 Row = Mapping[str, str]
@@ -49,15 +53,14 @@ def _read(file: Path) -> dict[int, Row]:
     """Return line number -> cells by column."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            head = next(reader, [])
-            lines = dict((reader.line_num, cells) for cells in reader if cells)  # noqa: C402
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            lines = dict(_lines(file, stream))
+    except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(
             f"table {str(file)!r} cannot be read ({why}), but it must be a CSV file in UTF-8. "
             "Name another file."
         ) from error
+    head = lines.pop(next(iter(lines), 0), [])
     missing = [column for column in NEEDED if column not in head]
     if missing:
         raise DataError(
@@ -78,16 +81,35 @@ def _read(file: Path) -> dict[int, Row]:
                 f"{len(head)} columns. Mend the line."
             )
     return {
-        number: {name: cell.strip() for name, cell in zip(head, cells, strict=True) if name in wanted}
+        number: {name: cell for name, cell in zip(head, cells, strict=True) if name in wanted}
         for number, cells in lines.items()
     }
+
+
+def _lines(file: Path, stream: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of every line that is not blank, and the number of the line they begin on."""
+    reader = csv.reader(stream, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"line {number} of table {str(file)!r} cannot be read ({error}), but a quotation mark that "
+                "is opened must be closed at the end of its cell. Mend the line."
+            ) from error
+        if cells not in ([], [""]):
+            yield number, cells
 
 
 def _runs(file: Path, lines: Mapping[int, Row]) -> dict[tuple[str, ...], dict[int, Row]]:
     """Return the lines of each run, in order of first appearance."""
     found: dict[tuple[str, ...], dict[int, Row]] = {}
     for number, row in lines.items():
-        found.setdefault(tuple(row[key] for key in KEYS if key in row), {})[number] = row
+        key = tuple(_whole(row[key]) for key in KEYS if key in row)
+        found.setdefault(key, {})[number] = row
     for key, rows in found.items() or [((), {})]:
         seen: dict[str, int] = {}
         for number, row in rows.items():
@@ -112,6 +134,10 @@ def _runs(file: Path, lines: Mapping[int, Row]) -> dict[tuple[str, ...], dict[in
     return found
 
 
+def _whole(cell: str) -> str:
+    return str(int(cell)) if WHOLE.fullmatch(cell) else cell
+
+
 def _of(key: Sequence[str]) -> str:
     return f" of run {' '.join(key)!r}" if key else ""
 
@@ -124,7 +150,7 @@ def _case(file: Path, key: tuple[str, ...], lines: Mapping[int, Row]) -> Case:
     width = column("width") if all("width" in row for row in lines.values()) else None
     return Case(
         run=file.stem,
-        seed=int(told) if told.isdecimal() else told or None,
+        seed=int(told) if WHOLE.fullmatch(told) else told or None,
         method=None,
         clients=Clients(column("statistic"), column("capacity"), column("divergence"), width),
         one_width=width is not None and len(set(width)) == 1,

@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from widthwise.audit.clients import Clients
-from widthwise.audit.correlation import METHODS, Array, correlation, is_constant, residuals
-from widthwise.audit.resampling import bootstrap_interval, pooled_permutation_test, t_interval
+from widthwise.audit.correlation import METHODS, RESAMPLED, Array, correlation, is_constant, residuals
+from widthwise.audit.resampling import (
+    affordable,
+    bootstrap_interval,
+    pooled_permutation_test,
+    strata_of,
+    t_interval,
+)
 from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations, TierCorrelation
 from widthwise.core.errors import InputError
 from widthwise.core.seeds import SeedTree
@@ -56,8 +62,9 @@ def audit_table(
             capacity are a tier.
         divergence: [N] label divergence of each client, or any other measure of how unusual its data are.
         width: [N] final width of each client, or None where the widths are not of interest.
-        permutations: Arrangements that each permutation test may look at.
-        bootstrap: Bootstrap resamples over clients.
+        permutations: Arrangements that each permutation test may look at; fewer for more than 1,000 clients
+            (``affordable``).
+        bootstrap: Bootstrap resamples over clients; likewise.
         seed: Root of the random arrangements and resamples.
 
     Returns:
@@ -99,8 +106,9 @@ def pooled_table(
 
     Args:
         runs: One ``Clients`` per run.
-        permutations: Arrangements that each permutation test may look at.
-        bootstrap: Bootstrap resamples.
+        permutations: Arrangements that each permutation test may look at; fewer for more than 1,000 clients
+            in all (``affordable``).
+        bootstrap: Bootstrap resamples; likewise.
         seed: Root of the random arrangements and resamples.
 
     Returns:
@@ -125,11 +133,13 @@ def pooled_table(
             f"permutations is {permutations} and bootstrap is {bootstrap}, but both must be at least 1. "
             "Raise them."
         )
+    clients = sum(map(len, runs))
+    permutations, bootstrap = affordable(permutations, clients), affordable(bootstrap, clients)
     tree = SeedTree(seed).at("audit")
     tiers = np.unique(np.concatenate([run.capacity for run in runs]))
     blocks = {
         method: Correlations(
-            {c: _cell(runs, c, prepare, permutations, bootstrap, tree.at(c)) for c in COLUMNS},
+            {c: _cell(runs, c, method, permutations, bootstrap, tree.at(c)) for c in COLUMNS},
             tuple(_tier(float(tier), runs, prepare) for tier in tiers),
         )
         for method, prepare in METHODS.items()
@@ -138,24 +148,23 @@ def pooled_table(
 
 
 def _cell(
-    runs: Sequence[Clients], column: str, prepare: Prepare, permutations: int, bootstrap: int, tree: SeedTree
+    runs: Sequence[Clients], column: str, method: str, permutations: int, bootstrap: int, tree: SeedTree
 ) -> Correlation:
-    x, y, given = _PLANS[column]
-    reasons = [_undefined(run, x, y, given, prepare) for run in runs]
+    given, prepare = _PLANS[column][2], METHODS[method]
+    reasons = [_undefined(run, column, prepare) for run in runs]
     defined = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
     if not defined:
         return Correlation(None, reason=reasons[0])
-    names = (x, y, "capacity") if given else (x, y)
-    samples = [tuple(getattr(run, name) for name in names) for run in defined]
+    samples = [tuple(map(prepare, _sample(run, column))) for run in defined]
 
-    def statistic(*variables: Array) -> Array:
-        return correlation(*map(prepare, variables))
+    def resampled(*variables: Array) -> Array:
+        return correlation(*map(RESAMPLED[method], variables))
 
-    values = [float(statistic(*sample)) for sample in samples]
+    values = [float(correlation(*sample)) for sample in samples]
     strata = [run.capacity if given else np.zeros(len(run)) for run in defined]
-    triples = [(prepare(s[0]), prepare(s[1]), labels) for s, labels in zip(samples, strata, strict=True)]
+    triples = [(x, y, labels) for (x, y, *_), labels in zip(samples, strata, strict=True)]
     test = pooled_permutation_test(triples, permutations, tree.at("permutation").numpy())
-    interval = bootstrap_interval(samples, statistic, bootstrap, tree.at("bootstrap").numpy())
+    interval = bootstrap_interval(samples, resampled, bootstrap, tree.at("bootstrap").numpy())
     reason = None
     if test is None:
         reason = "no two clients have the same capacity, so nothing can be permuted: no p-value"
@@ -174,8 +183,34 @@ def _cell(
     )
 
 
-def _undefined(run: Clients, x: str, y: str, given: bool, prepare: Prepare) -> str | None:
+def correlations_of(clients: Clients) -> dict[str, float | None]:
+    """Return the four Pearson correlations of one run without tests and intervals; None where undefined.
+
+    The values are those of ``audit_table``, and so is the rule of what is undefined.
+
+    Example:
+        >>> found = correlations_of(Clients([4, 3, 2, 1], [1, 1, 2, 2], [0.1, 0.4, 0.2, 0.3], [1, 1, 2, 2]))
+        >>> round(found["r_estimate_capacity"], 3), found["r_width_divergence_given_capacity"]
+        (-0.894, None)
+    """
+    pearson = METHODS["pearson"]
+    return {
+        column: None
+        if _undefined(clients, column, pearson)
+        else float(correlation(*map(pearson, _sample(clients, column))))
+        for column in COLUMNS
+    }
+
+
+def _sample(run: Clients, column: str) -> tuple[Array, ...]:
+    """Return the variables of a column, capacity last where it is held fixed."""
+    x, y, given = _PLANS[column]
+    return tuple(run.variable(name) for name in ((x, y, "capacity") if given else (x, y)))
+
+
+def _undefined(run: Clients, column: str, prepare: Prepare) -> str | None:
     """Return why the correlation is undefined in a run, or None where it is not."""
+    x, y, given = _PLANS[column]
     words = {**_WORDS, "statistic": f"the {run.name}"}
     if getattr(run, x) is None:
         return f"{words[x]} was not measured"
@@ -183,20 +218,19 @@ def _undefined(run: Clients, x: str, y: str, given: bool, prepare: Prepare) -> s
     if len(run) < needed:
         return f"there are fewer than {needed} clients"
     for name in (x, y):
-        values: Array = getattr(run, name)
+        values = run.variable(name)
         if is_constant(values):
             return f"{words[name]} is the same for every client"
         if given and _fixed_by(run.capacity, values):
             return f"{words[name]} is the same for all clients of equal capacity"
-        if given and not residuals(prepare(values), prepare(run.capacity)).any():
+        if given and not residuals(prepare(values), prepare(run.variable("capacity"))).any():
             return f"{words[name]} is a straight line in capacity: nothing is left"
     return None
 
 
 def _fixed_by(capacity: Array, values: Array) -> bool:
-    groups = [values[capacity == tier] for tier in np.unique(capacity)]
-    shared = [group for group in groups if len(group) > 1]
-    return bool(shared) and all(is_constant(group) for group in shared)
+    shared = [values[members] for members in strata_of(capacity) if len(members) > 1]
+    return bool(shared) and all(map(is_constant, shared))
 
 
 def _tier(tier: float, runs: Sequence[Clients], prepare: Prepare) -> TierCorrelation:
@@ -210,7 +244,8 @@ def _tier(tier: float, runs: Sequence[Clients], prepare: Prepare) -> TierCorrela
         elif members.sum() < 3:
             reason = "fewer than 3 clients"
         else:
-            r = float(correlation(prepare(run.statistic[members]), prepare(run.divergence[members])))
+            x, y = (prepare(run.variable(name)[members]) for name in ("statistic", "divergence"))
+            r = float(correlation(x, y))
             if np.isfinite(r):
                 values.append(r)
             else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from widthwise.audit.clients import Clients
 from widthwise.audit.confound import AuditReport, Case, assemble
 from widthwise.audit.groups import group_runs
@@ -49,7 +52,9 @@ def audit(
 
 
 def clients_of(run: RunResult) -> Clients:
-    """Return what an audit needs of a finished run.
+    """Return what an audit needs of a finished run: the clients that ever took part.
+
+    Of the others nothing was measured; their estimate is still the initial one.
 
     Raises:
         CheckpointError: if the run is unfinished.
@@ -58,11 +63,20 @@ def clients_of(run: RunResult) -> Clients:
         raise CheckpointError(
             f"run {str(run.path)!r} is unfinished, but an audit needs its final estimates. Resume it first."
         )
+    trained = run.clients.loc[run.clients["participated"].astype(bool), "client"].unique()
+    took_part = np.isin(np.arange(len(run.partition["capacities"])), trained)
+
+    def of(values: Sequence[float]) -> NDArray[np.float64]:
+        return np.asarray(values, dtype=np.float64)[took_part]
+
+    if not took_part.any():
+        return Clients(None, run.partition["capacities"], run.partition["label_divergence"], name="estimate")
+    estimates = run.result["estimates"]
     return Clients(
-        run.result["estimates"],
-        run.partition["capacities"],
-        run.partition["label_divergence"],
-        run.result["widths"],
+        None if estimates is None else of(estimates),
+        of(run.partition["capacities"]),
+        of(run.partition["label_divergence"]),
+        of(run.result["widths"]),
         name="estimate",
     )
 

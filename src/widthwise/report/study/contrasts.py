@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from widthwise.audit.correlation import correlation
+from widthwise.audit import clients_of, correlations_of
 from widthwise.audit.table import COLUMNS
 from widthwise.engine.runs import RunResult
 from widthwise.report.study.cells import values
@@ -106,21 +106,10 @@ Statistic = Contrast | Link
 
 
 def links(run: RunResult) -> dict[str, float | None]:
-    """Return the four correlations of a finished run; None where one is undefined.
+    """Return the four correlations of a finished run, as its audit has them; None where one is undefined.
 
-    H: final smoothed estimate. TV: label divergence. ``| capacity``: capacity removed linearly from both.
+    H: final smoothed estimate (a run may end before the first one is due). TV: label divergence. ``|
+    capacity``: capacity removed linearly from both.
     Source: Moayedikia and Troncoso Lora (2026), Table 5.
     """
-    assert run.result is not None
-    width = np.asarray(run.result["widths"], float)
-    capacity = np.asarray(run.partition["capacities"], float)
-    # Nothing was measured where a run ended before the first estimate was due: no value, no correlation.
-    estimate = np.asarray(run.result["estimates"] or np.zeros_like(capacity), float)
-    divergence = np.asarray(run.partition["label_divergence"], float)
-    found = (
-        correlation(estimate, divergence),
-        correlation(estimate, capacity),
-        correlation(estimate, divergence, capacity),
-        correlation(width, divergence, capacity),
-    )
-    return {c: float(r) if np.isfinite(r) else None for c, r in zip(COLUMNS, found, strict=True)}
+    return correlations_of(clients_of(run))
