@@ -5,10 +5,11 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
-from widthwise.audit import audit, group_runs
+from widthwise.audit import audit, clients_of, group_runs
 from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations
 from widthwise.audit.verdict import sentence, sentence_over_runs
 from widthwise.core.errors import CheckpointError, InputError
@@ -343,3 +344,16 @@ def test_group_runs_ignores_where_a_run_was_computed_and_what_a_control_copied(m
 def test_group_runs_puts_an_unfinished_run_beside_its_siblings(make_run):
     runs = [load_run(make_run(seed=1)), load_run(make_run(seed=2, finished=False))]
     assert [g.label for g in group_runs(runs)] == ["hasfl"]
+
+
+def test_clients_of_leaves_out_clients_that_never_took_part(make_run):
+    path = make_run()
+    rows = pd.read_parquet(path / "clients.parquet")
+    weak = rows["capacity"] < 1.0
+    rows.assign(participated=rows["participated"] & ~weak).to_parquet(path / "clients.parquet")
+    run = load_run(path)
+    clients = clients_of(run)
+    strong = np.asarray(run.partition["capacities"]) == 1.0
+    assert 0 < strong.sum() < len(strong)
+    assert clients.capacity.tolist() == [1.0] * int(strong.sum())
+    assert clients.statistic.tolist() == np.asarray(run.result["estimates"])[strong].tolist()
