@@ -219,7 +219,7 @@ def test_run_saves_and_resumes_when_interrupted(
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Add --resume to go on." in errors
     assert "Traceback" not in errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -127,3 +128,21 @@ def test_make_targets_on_the_readme_exist() -> None:
 
 def test_citation_is_yaml_and_names_the_version() -> None:
     assert yaml.safe_load(page("CITATION.cff"))["version"] == ww.__version__
+
+
+def test_small_results_page_quotes_its_headline_table() -> None:
+    folder = DOCS / "results" / "small"
+    with (folder / "tables" / "headline.csv").open(encoding="utf-8", newline="") as file:
+        stored = list(csv.DictReader(file))
+    tasks = list(dict.fromkeys(row["task"] for row in stored))
+    head, *lines = re.findall(r"^\| (.*) \|$", (folder / "README.md").read_text(encoding="utf-8"), re.M)
+    assert head.split(" | ")[1:] == tasks
+    shown = {line.split(" | ")[0]: line.split(" | ")[1:] for line in lines}
+    for row in stored:
+        cell = shown[row["method"]][tasks.index(row["task"])]
+        if not int(row["n"] or 0):
+            assert cell == "–"
+            continue
+        spread = f" ± {float(row['final_sd']):.1f}" if row["final_sd"] else ""
+        count = "" if row["n"] == "3" else f" (n = {row['n']})"
+        assert cell == f"{float(row['final_mean']):.1f}{spread} / {float(row['mean_width']):.2f}{count}"
