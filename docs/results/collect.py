@@ -31,7 +31,7 @@ def collect(source: Path, target: Path) -> Path:
         for name in FILES:
             if (source / run.path / name).is_file():
                 shutil.copyfile(source / run.path / name, target / run.path / name)
-        # In one row group: a run that was saved after every round has one for each.
+        # In one row group and packed tightly: it is kept for good.
         rows = pq.read_table(source / run.path / "clients.parquet")
         pq.write_table(rows, target / run.path / "clients.parquet", compression="zstd")
     shutil.copyfile(source / "study.json", target / "study.json")

@@ -12,6 +12,7 @@ import typer
 
 from widthwise.cli_errors import Commands, explained, say
 from widthwise.cli_inspect import coverage_notes, register
+from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 from widthwise.cli_study import study
 
@@ -26,8 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-DataDir = Annotated[Path | None, typer.Option(help="Folder of local Parquet files; it wins over the hub.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set training.lr=0.1.")]
 Folders = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold them.")]
 

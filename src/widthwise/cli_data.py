@@ -11,6 +11,7 @@ import yaml
 from rich.table import Table
 
 from widthwise.cli_errors import say
+from widthwise.cli_options import Json
 from widthwise.cli_show import show
 from widthwise.core.errors import InputError
 
@@ -28,7 +29,7 @@ def data(
         Path | None, typer.Option(help="SVG, PNG or PDF file; by default runs/data-NAME.svg.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of local Parquet files.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """List the data sets, or describe one and draw its class counts per client."""
     from widthwise.heterogeneity import label_divergence

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from widthwise.cli_data import data
 from widthwise.cli_errors import say
+from widthwise.cli_options import Json
 from widthwise.cli_show import show
 from widthwise.core.errors import ConfigError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from widthwise.methods import Method
     from widthwise.slicing import WidthSpace
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set capacity.list=[1,1].")]
 
 #: The data set whose shapes a model is costed on unless --task says another.

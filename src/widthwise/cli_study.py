@@ -13,6 +13,7 @@ from rich.table import Table
 
 from widthwise.cli_errors import INTERRUPTED, say
 from widthwise.cli_inspect import coverage_notes
+from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ def study(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and what they will cost, then stop.")
     ] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of local Parquet files; it wins over the hub.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
 ) -> None:
     """Train every task, method and seed of a study, then write its report.
 

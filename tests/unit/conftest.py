@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -173,3 +174,36 @@ def make_toy() -> Callable[[str], Toy]:
         return Toy(space, params, buffers, _data(name))
 
     return make
+
+
+class Page(HTMLParser):
+    """Tags and attributes of a page, and whether every element is closed."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def attributes(self, name: str) -> list[str]:
+        return [attrs[name] for _, attrs in self.tags if attrs.get(name)]
+
+
+@pytest.fixture(scope="session")
+def parse() -> type[Page]:
+    """Return the parser that shows the tags of a page and whether every element is closed."""
+    return Page

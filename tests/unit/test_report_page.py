@@ -1,40 +1,12 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.report import build_report
-
-
-class Page(HTMLParser):
-    """Tags and attributes of a page, and whether every element is closed."""
-
-    VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def attributes(self, name: str) -> list[str]:
-        return [attrs[name] for _, attrs in self.tags if attrs.get(name)]
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +22,9 @@ def study(write_run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
     return page, page.read_text(encoding="utf-8")
 
 
-def test_build_report_writes_a_well_formed_page_that_needs_nothing_else(study):
+def test_build_report_writes_a_well_formed_page_that_needs_nothing_else(study, parse):
     _, text = study
-    page = Page(text)
+    page = parse(text)
     assert page.open == []
     assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
     outside = page.attributes("src") + page.attributes("href") + page.attributes("xlink:href")
@@ -64,9 +36,9 @@ def test_build_report_writes_a_well_formed_page_that_needs_nothing_else(study):
     assert {value[1:] for value in outside if value.startswith("#")} <= set(ids)
 
 
-def test_build_report_describes_every_figure_and_orders_headings(study):
+def test_build_report_describes_every_figure_and_orders_headings(study, parse):
     _, text = study
-    page = Page(text)
+    page = parse(text)
     figures = [attrs for _, attrs in page.tags if attrs.get("role") == "img"]
     assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) >= 10
     assert all(len(attrs["aria-label"] or "") > 30 for attrs in figures)
@@ -94,7 +66,7 @@ def test_build_report_writes_every_figure_as_pdf_and_links_it(study):
     assert all((page.parent / name).read_bytes().startswith(b"%PDF") for name in written)
 
 
-def test_build_report_escapes_what_comes_from_files(make_run, tmp_path: Path):
+def test_build_report_escapes_what_comes_from_files(make_run, tmp_path: Path, parse):
     hostile = "<b>x</b> & $\\alpha$"
     page = build_report(
         [make_run(hostile, rounds=3, folder="run")], tmp_path / "report.html", title="<i>t</i>"
@@ -104,7 +76,7 @@ def test_build_report_escapes_what_comes_from_files(make_run, tmp_path: Path):
     assert "<i>t" not in text
     assert "&lt;b&gt;x&lt;/b&gt; &amp; $\\alpha$" in text
     assert "a processor &lt;with &amp; signs&gt;" in text
-    assert Page(text).open == []
+    assert parse(text).open == []
     assert (tmp_path / "figures" / "widths-1-b-x-b-alpha.pdf").is_file()
 
 

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -104,31 +103,9 @@ def final(folder: Path, path: str) -> float:
     return 100 * json.loads((folder / path / "result.json").read_text(encoding="utf-8"))["final_accuracy"]
 
 
-class Page(HTMLParser):
-    """Tags of a page, in order, and whether every element is closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "br", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_build_study_report_writes_a_well_formed_page_whose_links_exist(paper_study):
+def test_build_study_report_writes_a_well_formed_page_whose_links_exist(paper_study, parse):
     text = (paper_study / "report.html").read_text(encoding="utf-8")
-    page = Page(text)
+    page = parse(text)
     assert page.open == []
     assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
     ids = [attrs["id"] for _, attrs in page.tags if attrs.get("id")]
@@ -143,8 +120,8 @@ def test_build_study_report_writes_a_well_formed_page_whose_links_exist(paper_st
     assert "46 characters &amp; &lt;not&gt; EMNIST." in text
 
 
-def test_build_study_report_describes_its_figures(paper_study):
-    page = Page((paper_study / "report.html").read_text(encoding="utf-8"))
+def test_build_study_report_describes_its_figures(paper_study, parse):
+    page = parse((paper_study / "report.html").read_text(encoding="utf-8"))
     alts = [attrs["aria-label"] or "" for _, attrs in page.tags if attrs.get("role") == "img"]
     assert len(alts) == sum(tag == "svg" for tag, _ in page.tags) == 9
     assert any(re.search(r"Figure 3: .*CIFAR-10: hasfl ends at [\d.]+, uniform ends", alt) for alt in alts)

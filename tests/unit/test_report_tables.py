@@ -93,7 +93,7 @@ def test_tier_table_has_a_column_per_tier(make_run):
     run = _edit(make_run(), "result.json", width_accuracy={"1.0": 0.9, "0.25": 0.55})
     none = _edit(make_run("fedavg"), "result.json", width_accuracy=None)
     groups = group_runs([load_run(run), load_run(none)])
-    assert tier_means(groups[0]) == {0.25: 0.55, 1.0: 0.9}
+    assert tier_means(groups[0].runs) == {0.25: 0.55, 1.0: 0.9}
     table = tier_table(groups)
     assert table is not None
     assert table.head == ("method", "width 0.25", "width 1")

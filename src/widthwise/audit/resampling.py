@@ -13,6 +13,9 @@ from scipy.special import stdtrit
 
 from widthwise.audit.correlation import BLUR, Array
 
+LEVEL = 0.95
+"""Coverage that all intervals aim at."""
+
 # Resamples are drawn in blocks of about this many numbers, so that memory stays flat for many clients.
 _BLOCK = 2_000_000
 _CACHED = 100_000
@@ -169,9 +172,8 @@ def bootstrap_interval(
     statistic: Callable[..., Array],
     resamples: int,
     rng: np.random.Generator,
-    level: float = 0.95,
 ) -> Interval | None:
-    """Return the percentile interval of a statistic's mean over runs, drawing runs and then clients.
+    """Return the 95 % percentile interval of a statistic's mean over runs, drawing runs and then clients.
 
     Two levels: each resample draws as many runs as there are, with replacement, and for each drawn run as
     many clients as it has, with replacement. With one run this is the bootstrap over clients.
@@ -186,7 +188,6 @@ def bootstrap_interval(
         statistic: Variables, each [..., N], to [...].
         resamples: Number of bootstrap samples.
         rng: Source of the resamples.
-        level: Coverage that is aimed at.
 
     Returns:
         The interval, or None where the statistic is undefined in more than half of the resamples.
@@ -205,7 +206,7 @@ def bootstrap_interval(
     defined = found[np.isfinite(found)]
     if 2 * len(defined) < resamples:
         return None
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high), resamples - len(defined))
 
 
@@ -220,21 +221,29 @@ def _by_rows(statistic: Callable[..., Array], run: tuple[Array, ...], pick: NDAr
     return values
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Return the t interval of the mean of one correlation per run, within [-1, 1]; None for one run.
+def t_reach(values: Sequence[float]) -> float:
+    """Return how far the 95 % t interval of the mean of two values or more reaches to each side.
 
-    Formula: mean +- t(K - 1) sd / sqrt(K).
+    Formula: t(0.975; K - 1) sd / sqrt(K), sd with K - 1 in the denominator.
+    Source: Student (1908), "The probable error of a mean".
+    """
+    count = len(values)
+    return float(stdtrit(count - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / np.sqrt(count))
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % t interval of the mean of one correlation per run, within [-1, 1]; None for one run.
+
+    Formula: mean +- ``t_reach``.
 
     Example:
         >>> low, high = t_interval([-0.7, -0.6, -0.8])
         >>> round(low, 3), round(high, 3)
         (-0.948, -0.452)
     """
-    count = len(values)
-    if count < 2:
+    if len(values) < 2:
         return None
-    reach = float(stdtrit(count - 1, (1 + level) / 2) * np.std(values, ddof=1) / np.sqrt(count))
-    mean = float(np.mean(values))
+    reach, mean = t_reach(values), float(np.mean(values))
     return max(-1.0, mean - reach), min(1.0, mean + reach)
 
 

@@ -110,6 +110,12 @@ class RunResult:
         return str(self.config["method"]["name"])
 
     @property
+    def tier_accuracy(self) -> dict[float, float]:
+        """Tier -> accuracy of its sub-model at the end; empty for an unfinished run."""
+        measured = (self.result or {}).get("width_accuracy") or {}
+        return {float(tier): float(accuracy) for tier, accuracy in measured.items()}
+
+    @property
     def seed(self) -> int:
         """The root seed."""
         return int(self.config["seed"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,13 +125,12 @@ def _accuracy_against_width(groups: Sequence[RunGroup], styles: Looks) -> Plot:
     return Plot("accuracy-against-width", "What accuracy costs in width", alt, figure, note)
 
 
-def tier_means(group: RunGroup) -> dict[float, float]:
-    """Return the accuracy of every tier's sub-model at the end, mean over the finished runs."""
+def tier_means(runs: Iterable[RunResult], scale: float = 1.0) -> dict[float, float]:
+    """Return ``scale`` times the accuracy of every tier's sub-model, mean over the finished runs."""
     by_tier: dict[float, list[float]] = {}
-    for run in group.runs:
-        if run.result is not None:
-            for tier, accuracy in (run.result["width_accuracy"] or {}).items():
-                by_tier.setdefault(float(tier), []).append(float(accuracy))
+    for run in runs:
+        for tier, accuracy in run.tier_accuracy.items():
+            by_tier.setdefault(tier, []).append(scale * accuracy)
     return {tier: float(np.mean(by_tier[tier])) for tier in sorted(by_tier)}
 
 
@@ -139,7 +138,7 @@ def _tier_accuracy(groups: Sequence[RunGroup], styles: Looks) -> Plot | None:
     told = []
     with canvas() as (figure, (axes,)):
         for group in groups:
-            means, look = tier_means(group), styles[group.label]
+            means, look = tier_means(group.runs), styles[group.label]
             if means:
                 y = [100 * accuracy for accuracy in means.values()]
                 axes.plot(
@@ -154,7 +153,7 @@ def _tier_accuracy(groups: Sequence[RunGroup], styles: Looks) -> Plot | None:
                     f"{group.label} from {y[0]:.1f} % at {min(means):g} to {y[-1]:.1f} % at {max(means):g}"
                 )
         axes.set(xlabel="width of the sub-model", ylabel="test accuracy (%)")
-        _ticks_at(axes, sorted({tier for group in groups for tier in tier_means(group)}))
+        _ticks_at(axes, sorted({tier for group in groups for tier in tier_means(group.runs)}))
         legend_below(figure, axes)
     if not told:
         return None

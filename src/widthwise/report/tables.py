@@ -76,7 +76,7 @@ def _power(number: float) -> int:
 
 def tier_table(groups: Sequence[RunGroup]) -> Table | None:
     """Return the accuracy of every tier's sub-model, or None where nobody measured it."""
-    means = {group.label: tier_means(group) for group in groups}
+    means = {group.label: tier_means(group.runs) for group in groups}
     tiers = sorted({tier for by_tier in means.values() for tier in by_tier})
     if not tiers:
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from widthwise.studies.build import build, resolve, run
+from widthwise.studies.build import build, run
 from widthwise.studies.config import RunConfig, load_config, merge, schema
+from widthwise.studies.control import resolve
 from widthwise.studies.manifest import Manifest, ManifestWriter, PlannedCell, read_manifest
 from widthwise.studies.pool import Advance, Ended, Note, RunPool
 from widthwise.studies.runner import Outcome, run_study

@@ -8,7 +8,7 @@ from pathlib import Path
 from widthwise.engine import Federation, RunResult, Sink, run_federation
 from widthwise.slicing import trace
 from widthwise.studies.config import RunConfig
-from widthwise.studies.control import resolve as resolve
+from widthwise.studies.control import resolve
 from widthwise.tasks import build_task
 
 

@@ -21,7 +21,8 @@ from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.round import Assignment, Broadcast, dispatch, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.slicing import SELECTORS
-from widthwise.studies.build import build, resolve
+from widthwise.studies.build import build
+from widthwise.studies.control import resolve
 from widthwise.studies.runner import finished
 from widthwise.studies.study import PlannedRun
 from widthwise.training import OBJECTIVES, ModuleCache, train

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from widthwise.core.errors import WidthwiseError
 from widthwise.engine import is_run
-from widthwise.studies.build import resolve
+from widthwise.studies.control import resolve
 from widthwise.studies.pool import Ended, Event
 from widthwise.studies.study import PlannedRun
 

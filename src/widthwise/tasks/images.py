@@ -56,8 +56,8 @@ class ImageSource(Source):
         rows = rows[subsample(labels[rows], request.limit, request, "limit")]
         test_rows = test_rows[subsample(test_labels[test_rows], request.test_limit, request, "test-limit")]
         return Splits(
-            self._array_set(table, rows, request.augment),
-            self._array_set(test_table, test_rows, augment=False),
+            self._array_set(table, rows, labels[rows], request.augment),
+            self._array_set(test_table, test_rows, test_labels[test_rows], augment=False),
             None if ids is None else ids[rows],
         )
 
@@ -67,8 +67,7 @@ class ImageSource(Source):
             columns["id"] = (self.id_column,)
         return read_table(self.name, split, columns, self.folders, self.hub, request.data_dir)
 
-    def _array_set(self, table: Table, rows: Ints, augment: bool) -> ArraySet:
-        labels = table.labels(self.num_classes)[rows]
+    def _array_set(self, table: Table, rows: Ints, labels: Ints, augment: bool) -> ArraySet:
         return ArraySet(
             name=self.name,
             signature=self.signature,

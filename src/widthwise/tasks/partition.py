@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,17 +68,29 @@ class Partition:
         share_(self.offsets, self.indices)
 
 
-class Options(BaseModel):
+class Options(BaseModel, ABC):
     """A kind of partition and its options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def partitioner(self, num_clients: int, seed: int) -> Partitioner:
-        """Return the flwr-datasets partitioner for so many clients."""
-        raise NotImplementedError
-
+    @abstractmethod
     def divide(self, columns: Columns, num_clients: int, seed: int) -> list[Ints]:
         """Return the positions of each client in ``columns`` (``label``, and ``id`` where there is one).
+
+        Raises:
+            ConfigError: if these samples cannot be divided so.
+        """
+
+
+class ByPartitioner(Options):
+    """A kind of partition that a partitioner of flwr-datasets makes."""
+
+    @abstractmethod
+    def partitioner(self, num_clients: int, seed: int) -> Partitioner:
+        """Return the flwr-datasets partitioner for so many clients."""
+
+    def divide(self, columns: Columns, num_clients: int, seed: int) -> list[Ints]:
+        """Return the positions that the partitioner gives to each client.
 
         The partitioners read rows one at a time in Python: some ten seconds for half a million samples.
 
@@ -117,7 +130,7 @@ class Iid(Options):
         return np.array_split(np.arange(len(columns["label"])), num_clients)
 
 
-class Dirichlet(Options):
+class Dirichlet(ByPartitioner):
     """Label skew: the shares of each class over the clients are drawn from a Dirichlet distribution.
 
     Source: Hsu, Qi, Brown, arXiv 1909.06335, and Yurochkin et al., arXiv 1905.12022. Without the balancing of
@@ -139,7 +152,7 @@ class Dirichlet(Options):
         )  # fmt: skip
 
 
-class Natural(Options):
+class Natural(ByPartitioner):
     """One client for each natural id (writer, role): those with most data, as many as there are clients."""
 
     kind: Literal["natural"] = "natural"
@@ -151,7 +164,7 @@ class Natural(Options):
         return NaturalIdPartitioner(partition_by="id")
 
 
-class Named(Options):
+class Named(ByPartitioner):
     """Any flwr-datasets partitioner by its class name; its options are passed through.
 
     The number of clients and a seed are filled in where the class takes them. ``partition_by`` is ``label``

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from widthwise.audit import clients_of, correlations_of
+from widthwise.audit.confound import HEADINGS
 from widthwise.audit.table import COLUMNS
 from widthwise.engine.runs import RunResult
 from widthwise.report.study.cells import values
@@ -97,11 +98,7 @@ class Link:
         return float(np.mean([row[COLUMNS.index(self.column)] for row in rows.values()]))
 
 
-LINK_WORDS = dict(
-    zip(
-        COLUMNS, ("r(H, TV)", "r(H, capacity)", "r(H, TV | capacity)", "r(width, TV | capacity)"), strict=True
-    )
-)
+LINK_WORDS = dict(zip(COLUMNS, HEADINGS, strict=True))
 Statistic = Contrast | Link
 
 

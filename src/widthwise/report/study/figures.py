@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from widthwise.engine.runs import RunResult
-from widthwise.report.comparison import curve
+from widthwise.report.comparison import curve, tier_means
 from widthwise.report.study.cells import values
 from widthwise.report.study.results import StudyResults, Task
 from widthwise.report.study.statistics import estimate
@@ -218,14 +218,18 @@ def _accuracy_against_width(results: StudyResults, styles: Mapping[str, Look]) -
 
 def _tiers(results: StudyResults, styles: Mapping[str, Look]) -> Plot | None:
     told: dict[str, list[str]] = {}
-    tasks = [task for task in results.tasks if any(_tier_means(results, task, x) for x in task.methods)]
+    means_of = {
+        task.label: {x: tier_means(results.runs(task.label, x).values(), 100) for x in task.methods}
+        for task in results.tasks
+    }
+    tasks = [task for task in results.tasks if any(means_of[task.label].values())]
     if not tasks:
         return None
     with _panels(tasks) as (figure, axes):
         for panel, task in zip(axes, tasks, strict=True):
             words = told.setdefault(task.title, [])
             for label in task.methods:
-                means = _tier_means(results, task, label)
+                means = means_of[task.label][label]
                 if not means:
                     continue
                 look, y = styles[label], list(means.values())
@@ -247,12 +251,3 @@ def _tiers(results: StudyResults, styles: Mapping[str, Look]) -> Plot | None:
     return _plot(
         "tier-accuracy", "How good the sub-model of every tier is", figure, told, ("Mean over seeds.",)
     )
-
-
-def _tier_means(results: StudyResults, task: Task, label: str) -> dict[float, float]:
-    by_tier: dict[float, list[float]] = {}
-    for run in results.runs(task.label, label).values():
-        assert run.result is not None
-        for tier, accuracy in (run.result["width_accuracy"] or {}).items():
-            by_tier.setdefault(float(tier), []).append(100 * float(accuracy))
-    return {tier: float(np.mean(by_tier[tier])) for tier in sorted(by_tier)}

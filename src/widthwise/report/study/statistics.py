@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
+
+from widthwise.audit.resampling import t_reach
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Return the mean with its 95 % t interval over seeds, or None where there are no values.
 
-    Formula: mean ± t(0.975; n - 1) * sd / sqrt(n), sd with n - 1 in the denominator. With n = 3 there are 2
-    degrees of freedom and t = 4.30: the interval is 2.48 sd to each side.
-    Source: Student (1908), "The probable error of a mean". It takes the seeds as independent draws and what
-    is averaged as roughly normal, which three seeds cannot show.
+    Formula: mean ± ``t_reach``. With n = 3 there are 2 degrees of freedom and t = 4.30: the interval is 2.48
+    sd to each side. It takes the seeds as independent draws and what is averaged as roughly normal, which
+    three seeds cannot show.
 
     Example:
         >>> found = estimate([1.0, 2.0, 3.0])
@@ -49,7 +48,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     if n < 2:
         return Estimate(mean, None, n)
     sd = float(sample.std(ddof=1))
-    half = float(student.ppf(0.975, n - 1)) * sd / math.sqrt(n)
+    half = t_reach(values)
     return Estimate(mean, sd, n, mean - half, mean + half)
 
 

@@ -150,13 +150,15 @@ def _cost_record(
 def tier_table(results: StudyResults) -> StudyTable | None:
     """Return the accuracy of every tier's own sub-model for every method; None where nobody measured it."""
     rows, long = [], []
-    tiers = sorted({tier for cell in results.cells if cell.done for tier in _tiers(cell.run)})
+    tiers = sorted({t for cell in results.cells if cell.done and cell.run for t in cell.run.tier_accuracy})
     for task in results.tasks:
         for label in task.methods:
             runs = results.runs(task.label, label)
             texts = []
             for tier in tiers:
-                by_seed = {s: 100 * _tiers(run)[tier] for s, run in runs.items() if tier in _tiers(run)}
+                by_seed = {
+                    s: 100 * run.tier_accuracy[tier] for s, run in runs.items() if tier in run.tier_accuracy
+                }
                 found = estimate(list(by_seed.values()))
                 absent = state_text(results, task.label, label) if not runs else NOTHING
                 texts.append(absent if found is None else spread(found.mean, found.sd, 1))
@@ -182,8 +184,3 @@ def tier_table(results: StudyResults) -> StudyTable | None:
         (),
         2,
     )
-
-
-def _tiers(run: Any) -> dict[float, float]:
-    accuracies = (run.result["width_accuracy"] if run is not None and run.result else None) or {}
-    return {float(tier): float(accuracy) for tier, accuracy in accuracies.items()}
