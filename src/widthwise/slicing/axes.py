@@ -9,8 +9,9 @@ and lies on a parameter is a channel group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from math import prod
+from operator import is_
 
 Axis = tuple["Atom", ...]
 
@@ -27,13 +28,20 @@ class Atom:
         pinned: Whether every position must stay.
         link: The product that this atom is bound to, once it is.
         parts: The axes that this atom concatenates, if it is a concatenation.
+        owner: Path of the module that owns the first parameter with it.
     """
 
-    __slots__ = ("link", "parts", "pinned", "size")
+    __slots__ = ("link", "owner", "parts", "pinned", "size")
 
     def __init__(self, size: int, *, pinned: bool = False, parts: tuple[Axis, ...] = ()) -> None:
         self.size, self.pinned, self.parts = size, pinned, parts
         self.link: Axis | None = None
+        self.owner: str | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether a parameter has this atom."""
+        return self.owner is not None
 
     @property
     def fixed(self) -> bool:
@@ -50,11 +58,31 @@ def resolve(axis: Axis) -> Axis:
     """Return the axis in unbound atoms, without atoms of size 1."""
     found: list[Atom] = []
     for atom in axis:
+        if atom.link is None and len(atom.parts) > 1:
+            _join_equal_parts(atom)
         if atom.link is not None:
             found.extend(resolve(atom.link))
         elif atom.size != 1:
             found.append(atom)
     return tuple(found)
+
+
+def _join_equal_parts(atom: Atom) -> None:
+    """N times the same axis, one after the other, are the product of n and the axis."""
+    first, *others = (resolve(part) for part in atom.parts)
+    if first and all(len(other) == len(first) and all(map(is_, other, first)) for other in others):
+        atom.link, atom.parts = (*fixed_axis(len(others) + 1), *first), ()
+
+
+def free_atoms(axis: Axis) -> list[Atom]:
+    """Return the atoms of an axis that may be cut, those inside concatenations too."""
+    found: list[Atom] = []
+    for atom in resolve(axis):
+        if atom.parts:
+            found.extend(inner for part in atom.parts for inner in free_atoms(part))
+        elif not atom.pinned:
+            found.append(atom)
+    return found
 
 
 def pin(axis: Axis) -> None:
@@ -84,10 +112,20 @@ def concat(axes: Sequence[Axis]) -> Axis:
 
 
 class Algebra:
-    """Unification and regrouping. Remembers which atoms it had to split in two."""
+    """Unification and regrouping.
 
-    def __init__(self) -> None:
+    Attributes:
+        inside: Whether an axis that is regrouped (heads times the size of a head) is cut inside each block.
+        place: What is being followed, for the record of meetings.
+        meetings: Axes on which parameters of different modules have met, and where.
+    """
+
+    def __init__(self, *, inside: bool = False) -> None:
+        self.inside = inside
+        self.place = ""
+        self.meetings: list[tuple[Axis, str]] = []
         self._splits: list[tuple[Atom, Atom]] = []
+        self._products: list[Axis] = []
 
     def unify(self, one: Axis, other: Axis) -> None:
         """Make two axes the same axis.
@@ -181,15 +219,36 @@ class Algebra:
             return pieces
         raise Mismatch(f"an axis of {size_of(axis)} is cut into pieces of {list(sizes)}")
 
-    def settle(self) -> None:
-        """Decide the splits that are still open: whole blocks are cut, so that the inner factor stays."""
+    def settle(self, alone: Container[Atom] = ()) -> None:
+        """Decide the products of which more than one factor could still be cut.
+
+        Of an axis that was regrouped (heads times the size of a head) whole blocks are cut, so that the
+        inner factor stays; or, with ``inside``, each block is cut, so that the outer one stays. Of any other
+        product the factors stay free that some parameter has on its own.
+
+        Args:
+            alone: The atoms that are the only free one on some axis of a parameter.
+        """
         for outer, inner in self._splits:
-            if not all(atom.fixed for atom in resolve((outer,))):
-                pin((inner,))
+            kept, other = (outer, inner) if self.inside else (inner, outer)
+            if not all(atom.fixed for atom in resolve((other,))):
+                pin((kept,))
+        for product in self._products:
+            free = [atom for atom in resolve(product) if not atom.fixed]
+            for atom in free[1:]:
+                if atom not in alone:
+                    pin((atom,))
 
     def _bind(self, atom: Atom, axis: Axis) -> None:
         if atom.pinned:
             pin(axis)
+        for other in axis:
+            if other.owner is None:
+                other.owner = atom.owner
+            elif atom.owner not in (None, other.owner):
+                self.meetings.append((axis, self.place))
+        if len(axis) > 1:
+            self._products.append(axis)
         atom.link = axis
 
     def _unify_parts(self, one: Atom, other: Atom) -> None:
@@ -205,6 +264,7 @@ class Algebra:
         outer = Atom(outer_size, pinned=atom.fixed)
         inner = Atom(atom.size // outer_size, pinned=atom.fixed)
         if not atom.fixed:
+            outer.owner = inner.owner = atom.owner
             atom.link = (outer, inner)
             self._splits.append((outer, inner))
         return outer, inner

@@ -1,65 +1,119 @@
-"""Capture a model's forward pass: export it in training and in evaluation mode and merge the two graphs."""
+"""Capture a model's forward pass in training and in evaluation mode."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
+import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import replace
+from dataclasses import dataclass
 from io import StringIO
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, export
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.func import functional_call
 
 from widthwise.core.errors import TraceError
-from widthwise.slicing.graph import BATCH, is_users, read, schema_of
-from widthwise.slicing.ir import Mode, Program, Shape, Step, Tensor
-from widthwise.slicing.standins import StandIns
+from widthwise.slicing.ir import BATCH, Made, Program, Shape, Tensor, input_name
+from widthwise.slicing.recorder import Recorder, TooLong, is_users, recording
 
 #: Where torch keeps its layers.
 _LAYERS = Path(nn.modules.__file__).parent
 
 
-class _Wrapper(nn.Module):
-    """The model behind a forward of positional arguments, whatever its own signature is."""
+@dataclass(frozen=True)
+class Example:
+    """Example inputs by the names of the forward's arguments.
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
+    Attributes:
+        positional: How many of them are passed by position.
+        tensors: Name -> tensor, in the order of the call.
+    """
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        with StandIns():
-            return self.model(*inputs)
+    positional: int
+    tensors: dict[str, torch.Tensor]
+
+    def split(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+        """Return other values of the inputs as positional and keyword arguments."""
+        names = list(self.tensors)
+        return (
+            tuple(tensors[name] for name in names[: self.positional]),
+            {name: tensors[name] for name in names[self.positional :]},
+        )
 
 
-def capture(model: nn.Module, example_inputs: tuple[torch.Tensor, ...]) -> tuple[Program, dict[str, Shape]]:
-    """Return the model's program and the shapes of its inputs. The model is left as it was.
+def example_of(model: nn.Module, example_inputs: Any) -> Example:
+    """Check example inputs and name them as the forward does.
 
     Raises:
-        TraceError: if the forward cannot be followed for every input, or differs between training and
-            evaluation by more than flags and rates.
+        TraceError: if they are not tensors with the batch first, or the forward takes no such arguments.
     """
-    inputs = tuple(torch.cat([x, x]) if x.ndim and x.shape[0] == 1 else x for x in example_inputs)
-    modes = {module: module.training for module in model.modules()}
+    by_name = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
+    given: Any = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    values = list(by_name.values()) if isinstance(example_inputs, Mapping) else list(given)
+    if not values or not all(isinstance(x, torch.Tensor) for x in values) or values[0].ndim == 0:
+        kinds = ", ".join(type(x).__name__ for x in values) or "empty"
+        raise TraceError(
+            f"example_inputs is {kinds}, but it must be a tensor, a tuple of tensors or a dictionary of "
+            "tensors by argument name, with the batch first. Pass what the forward takes, for example "
+            "torch.zeros(2, 3, 32, 32)."
+        )
+    if by_name:
+        return Example(0, by_name)
     try:
-        programs = []
+        bound = inspect.signature(model.forward).bind(*values).arguments
+    except TypeError as error:
+        raise TraceError(
+            f"example_inputs has {len(values)} tensors, but the forward of {type(model).__name__} does not "
+            f"take them ({error}). Pass what the forward takes."
+        ) from error
+    names: list[str] = []
+    for name, value in bound.items():
+        names += [name] if isinstance(value, torch.Tensor) else [f"{name}_{i}" for i in range(len(value))]
+    return Example(len(values), dict(zip(names, values, strict=True)))
+
+
+def capture(model: nn.Module, example: Example) -> tuple[tuple[Program, ...], dict[str, Shape]]:
+    """Return the model's programs in training and in evaluation mode, and the shapes of its inputs.
+
+    There is one program where both modes run the same operations. The model is left as it was.
+
+    Raises:
+        TraceError: if the forward cannot be followed for every input.
+    """
+    modes = {module: module.training for module in model.modules()}
+    programs = []
+    try:
         for training in (True, False):
             model.train(training)
-            programs.append(read(_export(model, inputs), model))
+            programs.append(_record(model, example))
     finally:
         for module, mode in modes.items():
             module.training = mode
+        relink(model)
     shapes = {
-        name: tuple(BATCH if axis == 0 else n for axis, n in enumerate(x.shape))
-        for name, x in zip(programs[0].inputs, inputs, strict=True)
+        input_name(name): tuple(BATCH if axis == 0 else n for axis, n in enumerate(x.shape))
+        for name, x in example.tensors.items()
     }
-    return _merge(*programs), shapes
+    return tuple(programs[:1] if programs[0] == programs[1] else programs), shapes
+
+
+def relink(model: nn.Module) -> None:
+    """Give recurrent layers their own weights back: they remember those of their last forward."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module._init_flat_weights()
 
 
 def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -68,36 +122,90 @@ def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     aliases: dict[str, str] = {}
     seen: dict[int, str] = {}
     persistent = set(model.state_dict(keep_vars=True))
-    for parameter, named in (
-        (True, model.named_parameters(remove_duplicate=False)),
-        (False, model.named_buffers(remove_duplicate=False)),
-    ):
-        for name, value in named:
-            first = seen.setdefault(id(value), name)
-            if first != name:
-                aliases[name] = first
-                continue
-            tensors[name] = Tensor(
-                name, tuple(value.shape), value.dtype, parameter, value.requires_grad, name in persistent
-            )
+    for parameter, name, value in _named(model):
+        first = seen.setdefault(id(value), name)
+        if first != name:
+            aliases[name] = first
+            continue
+        tensors[name] = Tensor(
+            name, tuple(value.shape), value.dtype, parameter, value.requires_grad, name in persistent
+        )
     return tensors, aliases
 
 
-def _export(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedProgram:
-    batch = Dim("batch")
-    dynamic = (tuple({0: batch} if x.ndim else {} for x in inputs),)
-    devices = sorted({x.device.index or 0 for x in inputs if x.is_cuda})
+def _named(model: nn.Module) -> Iterator[tuple[bool, str, torch.Tensor]]:
+    yield from ((True, *named) for named in model.named_parameters(remove_duplicate=False))
+    yield from ((False, *named) for named in model.named_buffers(remove_duplicate=False))
+
+
+def _record(model: nn.Module, example: Example) -> Program:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    own: dict[str, torch.Tensor] = {}
+    seen: dict[int, torch.Tensor] = {}
+    for _, name, value in _named(model):
+        if id(value) not in seen:
+            seen[id(value)] = own[name] = fake.from_tensor(value, static_shapes=True)
+    with fake:
+        inputs = {
+            name: torch.empty((BATCH, *x.shape[1:]) if x.ndim else (), dtype=x.dtype, device=x.device)
+            for name, x in example.tensors.items()
+        }
+    floats = (value.dtype for value in model.parameters() if value.is_floating_point())
+    dtype = next(floats, torch.get_default_dtype())
+    devices = sorted({x.device.index or 0 for x in example.tensors.values() if x.is_cuda})
+    modules = {name: module for name, module in model.named_modules() if name}
+    args, kwargs = example.split(inputs)
     try:
-        with torch.random.fork_rng(devices), warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")  # torch's own notes on modules that keep lists of their weights
-            return export(_Wrapper(model), inputs, dynamic_shapes=dynamic, strict=False)
+        with (
+            torch.random.fork_rng(devices),
+            torch.enable_grad(),
+            warnings.catch_warnings(),
+            _quiet(),
+            recording(
+                {**{input_name(name): x for name, x in inputs.items()}, **own}, dtype, fake
+            ) as recorder,
+            recorder.inside(modules),
+        ):
+            warnings.simplefilter("ignore")
+            returned = functional_call(model, own, args, kwargs)
+        output = _output(returned, recorder, model)
+        constants = {name: value.detach().clone() for name, value in recorder.constants.items()}
+    except TraceError:
+        raise
     except Exception as error:
-        raise _explained(error, model) from error
+        raise _explained(error, model, _own_failure(model, example)) from error
+    return Program(tuple(map(input_name, example.tensors)), tuple(recorder.steps), output, constants)
+
+
+def _output(value: Any, recorder: Recorder, model: nn.Module) -> Any:
+    """Translate what the forward returns: tensors in containers."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Tensor):
+        return recorder.argument(value)
+    if type(value) is dict:
+        return {key: _output(item, recorder, model) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_output(item, recorder, model) for item in value)
+    fields: Any = None
+    if isinstance(value, Mapping):
+        fields = dict(value)
+    elif dataclasses.is_dataclass(value):
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        fields = value._asdict()
+    if fields is None:
+        raise TraceError(
+            f"the forward of {type(model).__name__} returns an object of class {type(value).__name__}, but "
+            "only tensors in tuples, lists, dictionaries and dataclasses can be followed. Switch it off (for "
+            "example use_cache=False in the configuration of a transformer) or wrap the model."
+        )
+    return Made(type(value), {key: _output(item, recorder, model) for key, item in fields.items()})
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence torch, which logs and prints, while a failing export becomes one message of ours."""
+    """Silence torch, which logs and prints, while a failing forward becomes one message of ours."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -108,84 +216,54 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _explained(error: Exception, model: nn.Module) -> TraceError:
-    """Turn a failed export into a message that names the place in the user's code and the remedy."""
+def _own_failure(model: nn.Module, example: Example) -> Exception | None:
+    """Return what the model itself raises on the example inputs, if it does."""
+    own = {name: value.detach().clone() for _, name, value in _named(model)}
+    args, kwargs = example.split(example.tensors)
+    try:
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            functional_call(model, own, args, kwargs)
+    except Exception as error:
+        return error
+    return None
+
+
+def _explained(error: Exception, model: nn.Module, own: Exception | None) -> TraceError:
+    """Turn a failed forward into a message that names the place in the user's code and the remedy."""
     name = type(model).__name__
+    error = own or error
     where = _user_frame(error)
-    text = f"{type(error).__name__}: {error}"
-    if "data-dependent" in text.lower() or "DataDependent" in text:
+    if own is not None:
+        return TraceError(
+            f"the forward of {name} fails on the example inputs at {where} ({_brief(own)}), but it must run "
+            "before it can be traced. Correct the shapes or dtypes of the example inputs."
+        )
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return TraceError(
             f"the forward of {name} is data-dependent at {where}, but a slice must run the same operations "
-            "for every input. Replace the branch or number that is read from a tensor by tensor operations "
-            "(torch.where)."
+            "for every input. Replace the branch or number that is read from a tensor by tensor "
+            "operations (torch.where)."
         )
-    if "Constraints violated" in text or "marked batch as dynamic" in text or "specialized" in text:
+    numbers = map(int, re.findall(r"\d+", str(error)))
+    if isinstance(error, TooLong) or any(number and number % BATCH == 0 for number in numbers):
         return TraceError(
-            f"the forward of {name} depends on the batch size, but batches of clients differ in size. "
-            "Take it from x.shape[0] (not from len(x) or a number), and do not branch on it."
+            f"the forward of {name} depends on the batch size at {where}, but batches of clients differ in "
+            "size. Take it from x.shape[0] (not from a number), and do not branch on it or loop over it."
         )
     return TraceError(
-        f"the forward of {name} is not traceable at {where} ({text.splitlines()[0]}), but its operations "
-        "must be known before it runs. Call the model on the example inputs to see whether they fit, and "
-        "keep to operations that torch.export supports."
+        f"the forward of {name} is not traceable at {where} ({_brief(error)}), but its operations must be "
+        "known before it runs. Keep to operations on tensors."
     )
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _user_frame(error: Exception) -> str:
     """Return the last line that the error passed in the user's code, or else in a layer of torch."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    frames = traceback.extract_tb(error.__traceback__)
     layers = [f for f in frames if Path(f.filename).parent == _LAYERS and f.name != "_call_impl"]
     places = [frame for frame in frames if is_users(frame.filename)] or layers
     return f"{places[-1].filename}:{places[-1].lineno}" if places else "an unknown line"
-
-
-def _merge(training: Program, evaluation: Program) -> Program:
-    """Return one program for both modes: constants that differ become a choice by the training flag."""
-    steps = []
-    for one, other in zip_longest(training.steps, evaluation.steps):
-        if one is None or other is None or one.op != other.op or one.shape != other.shape:
-            raise _differs(one or other)
-        pair = (one.args, one.kwargs), (other.args, other.kwargs)
-        if len(one.args) != len(other.args) or one.kwargs.keys() != other.kwargs.keys():
-            pair = (
-                _written_out(one),
-                _written_out(other),
-            )  # a rate that is 0 in evaluation is not written there
-        args, kwargs = _choose(*pair, one)
-        steps.append(replace(one, args=args, kwargs=kwargs))
-    same = all(
-        torch.equal(one, other)
-        for one, other in zip(training.constants.values(), evaluation.constants.values(), strict=True)
-    )
-    if training.output != evaluation.output or not same:
-        raise _differs(steps[-1])
-    return replace(training, steps=tuple(steps))
-
-
-def _written_out(step: Step) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a step's arguments with the defaults of its schema."""
-    schema = schema_of(step.op)
-    open_ = [argument for argument in schema.arguments[len(step.args) :] if argument.name not in step.kwargs]
-    positional = tuple(argument.default_value for argument in open_ if not argument.kwarg_only)
-    named = {argument.name: argument.default_value for argument in open_ if argument.kwarg_only}
-    return step.args + positional, {**named, **step.kwargs}
-
-
-def _choose(one: Any, other: Any, step: Step) -> Any:
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return {key: _choose(value, other[key], step) for key, value in one.items()}
-    if type(one) in (list, tuple) and type(one) is type(other) and len(one) == len(other):
-        return type(one)(_choose(a, b, step) for a, b in zip(one, other, strict=True))
-    if type(one) is type(other) and one == other:
-        return one
-    if isinstance(one, (bool, float)) and isinstance(other, (bool, float)):
-        return Mode(one, other)
-    raise _differs(step)
-
-
-def _differs(step: Step) -> TraceError:
-    return TraceError(
-        f"{step.place} differs between training and evaluation, but "
-        "a slice has one list of operations for both. Replace the branch on self.training by a module that "
-        "knows both modes, such as Dropout or BatchNorm."
-    )

@@ -15,6 +15,10 @@ from widthwise.slicing.layout import Layout, size
 
 Shape = tuple[int, ...]
 
+#: The size that stands for the batch in shapes: a prime that no layer has, so that every size which contains
+#: the batch is a multiple of it and products stay unambiguous.
+BATCH = 1_000_003
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -24,11 +28,10 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Mode:
-    """A constant that depends on whether the module is in training mode."""
+class BatchSize:
+    """A multiple of the batch size."""
 
-    training: bool | float
-    evaluation: bool | float
+    times: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class ModelDtype:
 
 @dataclass(frozen=True)
 class Size:
-    """The size of an axis."""
+    """The size of an axis; ``at`` leaves the batch in it as a factor ``BATCH``."""
 
     layout: Layout
 
@@ -81,6 +84,9 @@ class Step:
         args: Positional arguments.
         kwargs: Keyword arguments.
         shape: Shape of its value: one for a tensor, a list for several tensors, None for a number.
+        detached: Whether it ran where the forward switches gradients off.
+        mixes: Whether its value depends on how many channels of an axis are kept: a statistic over them.
+        sums: (argument, dimension, layout) of an operand over whose channels it sums.
         module: Path of the module in which it ran.
         line: Source line that called it, as ``file:line``.
         leaves: Paths of the modules whose output it is.
@@ -91,6 +97,9 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     shape: Shape | list[Shape] | None = None
+    detached: bool = False
+    mixes: bool = False
+    sums: tuple[tuple[int, int, Layout], ...] = ()
     module: str = ""
     line: str = ""
     leaves: tuple[str, ...] = ()
@@ -115,11 +124,19 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A container of the model's own class in what the forward returns, such as a dataclass."""
+
+    kind: type
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Program:
-    """A model's forward pass.
+    """A model's forward pass in one mode.
 
     Attributes:
-        inputs: Names of the inputs, in the order of the forward's arguments.
+        inputs: References to the forward's arguments, in the order of the example inputs.
         steps: Operations, in the order of execution.
         output: References, in the containers that the forward returns.
         constants: Tensors that the forward itself makes, by name.
@@ -130,9 +147,31 @@ class Program:
     output: Any
     constants: dict[str, torch.Tensor]
 
+    def __eq__(self, other: object) -> bool:
+        """Whether two programs do the same; where they were written does not matter."""
+        return (
+            isinstance(other, Program)
+            and (self.inputs, self.steps, self.output) == (other.inputs, other.steps, other.output)
+            and self.constants.keys() == other.constants.keys()
+            and all(_same(value, other.constants[name]) for name, value in self.constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def input_name(argument: str) -> str:
+    """Return the name by which a program refers to an argument; no parameter has one like it."""
+    return f"<{argument}>"
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
 
 def transform(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a function to every leaf of nested lists, tuples and dictionaries."""
+    """Apply a function to every leaf of nested lists, tuples and dictionaries, and to containers."""
+    if isinstance(value, Made):
+        return function(Made(value.kind, transform(value.fields, function)))
     if isinstance(value, dict):
         return {key: transform(item, function) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -1,18 +1,27 @@
-"""From a program to an ordinary module of one width."""
+"""From programs to ordinary modules of any width.
+
+The code of a forward is written once for all widths: the sizes that follow the width are looked up in the
+module that runs it.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from widthwise.slicing.ir import (
+    BATCH,
+    BatchSize,
     GroupCount,
     InputDevice,
-    Mode,
+    Made,
     ModelDtype,
     Program,
     Ref,
@@ -23,38 +32,94 @@ from widthwise.slicing.ir import (
 )
 
 
+class Forward:
+    """The forward of all sub-models of one model. Pickles as its programs.
+
+    Attributes:
+        programs: In training and in evaluation mode; one if they are the same.
+        arguments: Names of the forward's arguments.
+    """
+
+    def __init__(self, programs: Sequence[Program], tensors: Sequence[Tensor]) -> None:
+        self.programs = tuple(programs)
+        self.arguments = tuple(name.strip("<>") for name in self.programs[0].inputs)
+        self._dtype_of = next((t.name for t in tensors if t.parameter and t.dtype.is_floating_point), "")
+
+    @cached_property
+    def functions(self) -> list[Callable[..., Any]]:
+        """The compiled programs: functions of a module, its sizes and the inputs."""
+        return [_compiled(program, index, self._dtype_of) for index, program in enumerate(self.programs)]
+
+    def sizes(self, counts: Mapping[str, int]) -> list[tuple[int, ...]]:
+        """Return for each program the sizes that its code looks up, where each group has so many channels."""
+        return [tuple(_number(leaf, counts) for leaf in _sizes(program)) for program in self.programs]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "functions"}
+
+    def __deepcopy__(self, memo: Any) -> Forward:
+        return self
+
+
+class SubModel(nn.Module):
+    """A dense sub-model: the kept channels behind the model's own forward.
+
+    Its parameters and buffers have the model's names, also where they are tied; it follows its own
+    ``training`` flag, and takes the arguments of the example inputs by position or by name.
+    """
+
+    def __init__(self, forward: Forward, counts: Mapping[str, int]) -> None:
+        """Make a module without parameters."""
+        super().__init__()
+        self._forward, self._sizes = forward, forward.sizes(counts)
+
+    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
+        """Run the model's forward on the kept channels."""
+        if named:
+            inputs = self._by_position(inputs, named)
+        mode = 0 if self.training else -1
+        return self._forward.functions[mode](self, self._sizes[mode], *inputs)
+
+    def _by_position(self, inputs: Any, named: Mapping[str, torch.Tensor]) -> Any:
+        names = self._forward.arguments[len(inputs) :]
+        if set(named) != set(names):
+            raise TypeError(
+                f"the sub-model is called with {', '.join(sorted(named))}, but it was traced with "
+                f"{', '.join(names) or 'positional arguments only'}. Call it as the example."
+            )
+        return (*inputs, *(named[name] for name in names))
+
+
 def build(
-    program: Program,
+    forward: Forward,
     tensors: Sequence[Tensor],
     aliases: Mapping[str, str],
     shapes: Mapping[str, Shape],
     counts: Mapping[str, int],
-) -> fx.GraphModule:
-    """Return a module that runs the program, with uninitialised parameters (and buffers of zeros).
-
-    Its parameters and buffers have the model's own dotted names; tied names share one parameter. It follows
-    its own ``training`` flag.
+) -> SubModel:
+    """Return a sub-model with uninitialised parameters (and buffers of zeros).
 
     Args:
-        program: The labelled program.
+        forward: The forward of all widths.
         tensors: The model's parameters and buffers.
         aliases: Tied names -> the name that stands for them.
         shapes: Shape of each tensor at this width.
         counts: Channels of each group at this width.
     """
-    root = nn.Module()
+    root = SubModel(forward, counts)
     for tensor in tensors:
         _register(root, tensor.name, _empty(tensor, shapes[tensor.name]), persistent=tensor.persistent)
     for name, first in aliases.items():
         module, leaf = _owner(root, first)
         _register(root, name, getattr(module, leaf), persistent=True)
-    for name, value in program.constants.items():
-        _register(root, name, value.clone(), persistent=False)
-    module = fx.GraphModule(root, _graph(program, counts, _first_float(tensors)), class_name="SubModel")
-    # The graph module copied what the forward uses; this brings back the model's order and the unused rest.
-    module._modules, module._parameters, module._buffers = root._modules, root._parameters, root._buffers
-    module._non_persistent_buffers_set = root._non_persistent_buffers_set
-    return module
+    for index, program in enumerate(forward.programs):
+        for name, value in program.constants.items():
+            _register(root, _constant(name, index), value.clone(), persistent=False)
+    return root
+
+
+def _constant(name: str, program: int) -> str:
+    return f"{name}_{program}"
 
 
 def _empty(tensor: Tensor, shape: Shape) -> torch.Tensor:
@@ -81,52 +146,76 @@ def _register(root: nn.Module, name: str, value: torch.Tensor, *, persistent: bo
         module.register_buffer(leaf, value, persistent=persistent)
 
 
-def _first_float(tensors: Sequence[Tensor]) -> str:
-    return next((t.name for t in tensors if t.parameter and t.dtype.is_floating_point), "")
+def _sizes(program: Program) -> Iterator[Size | GroupCount]:
+    """Yield the sizes of a program that follow the width, in the order of its code."""
+    found: list[Size | GroupCount] = []
+    for step in program.steps:
+        transform(
+            (step.args, step.kwargs),
+            lambda leaf: found.append(leaf) if isinstance(leaf, Size | GroupCount) else None,
+        )
+    yield from found
 
 
-def _graph(program: Program, counts: Mapping[str, int], typical: str) -> fx.Graph:
+def _has_batch(leaf: Size | GroupCount) -> bool:
+    return isinstance(leaf, Size) and any(isinstance(f, int) and f % BATCH == 0 for f in leaf.layout)
+
+
+def _number(leaf: Size | GroupCount, counts: Mapping[str, int]) -> int:
+    return leaf.at(counts) // BATCH if _has_batch(leaf) else leaf.at(counts)
+
+
+def _compiled(program: Program, index: int, dtype_of: str) -> Callable[..., Any]:
+    code = _graph(program, index, dtype_of).python_code("self")
+    scope = dict(code.globals)
+    exec(compile(code.src, "<forward of a sub-model>", "exec"), scope)
+    function: Callable[..., Any] = scope["forward"]
+    return function
+
+
+def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
     graph = fx.Graph()
-    values = {name: graph.placeholder(name) for name in program.inputs}
-    training: list[fx.Node] = []
+    sizes = graph.placeholder("sizes")
+    values = {name: graph.placeholder(name.strip("<>")) for name in program.inputs}
+    first, looked_up = values[program.inputs[0]], itertools.count()
+    batch: list[fx.Node] = []
 
-    def flag() -> fx.Node:
-        if not training:
-            training.append(graph.get_attr("training"))
-        return training[0]
+    def batch_size(times: Any) -> Any:
+        if not batch:
+            batch.append(graph.call_function(torch.Tensor.size, (first, 0)))
+        return batch[0] if times == 1 else graph.call_function(operator.mul, (batch[0], times))
 
     def bind(leaf: Any) -> Any:
         match leaf:
             case Ref(name):
                 if name not in values:
-                    values[name] = graph.get_attr(name)
+                    stored = _constant(name, index) if name in program.constants else name
+                    values[name] = graph.get_attr(stored)
                 return values[name]
             case Size() | GroupCount():
-                return leaf.at(counts)
-            case Mode(True, False):
-                return flag()
-            case Mode(training=on, evaluation=off):
-                return graph.call_function(choose, (flag(), on, off))
+                number = graph.call_function(operator.getitem, (sizes, next(looked_up)))
+                return batch_size(number) if _has_batch(leaf) else number
+            case BatchSize(times):
+                return batch_size(times)
             case InputDevice():
-                return graph.call_function(getattr, (values[program.inputs[0]], "device"))
+                return graph.call_function(getattr, (first, "device"))
             case ModelDtype():
-                return graph.call_function(getattr, (bind(Ref(typical)), "dtype"))
+                return graph.call_function(getattr, (bind(Ref(dtype_of)), "dtype"))
+            case Made(kind, fields):
+                return graph.call_function(kind, (), fields)
             case _:
                 return leaf
 
     for step in program.steps:
-        args, kwargs = transform(step.args, bind), transform(step.kwargs, bind)
-        values[step.name] = graph.call_function(_function(step.op), tuple(args), kwargs)
+        args, kwargs = transform((step.args, step.kwargs), bind)
+        value = graph.call_function(function_of(step.op), tuple(args), kwargs)
+        values[step.name] = graph.call_method("detach", (value,)) if step.detached else value
     graph.output(transform(program.output, bind))
     return graph
 
 
-def choose(training: bool, on: float, off: float) -> float:
-    """Return the constant of the mode that the module is in."""
-    return on if training else off
-
-
-def _function(op: str) -> Any:
+def function_of(op: str) -> Any:
+    """Return the function that a step calls."""
     # A view of a channels-last activation fails where a reshape gives the same values, by copying if it must.
     op = op.replace("aten.view.default", "aten.reshape.default")
     namespace, _, name = op.rpartition(".")

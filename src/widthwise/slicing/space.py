@@ -14,10 +14,10 @@ from torch import nn
 from widthwise.core.errors import SliceError
 from widthwise.core.params import Params, load_
 from widthwise.core.records import SliceSpec
-from widthwise.slicing.ir import Program, Shape, Tensor
+from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
 from widthwise.slicing.plan import Cut, cut
-from widthwise.slicing.program import build
+from widthwise.slicing.program import Forward, build
 
 T = TypeVar("T")
 _PLANS_KEPT = 128  # plans of so many specs are remembered; a selector may make a new spec every round
@@ -89,12 +89,13 @@ class WidthSpace:
         parameters: Layout of each parameter, by name.
         buffers: Layout of each buffer, by name.
         output_parameters: Parameters with an axis that is an axis of the output (class rows, output bias).
-        freeze: Modules whose output channels stay whole.
+        freeze: Modules whose output channels stay whole, and groups that do.
+        forward: What every sub-model runs.
     """
 
     def __init__(
         self,
-        program: Program,
+        forward: Forward,
         groups: Mapping[str, int],
         layouts: Mapping[str, ParamLayout],
         aliases: Mapping[str, str],
@@ -107,14 +108,15 @@ class WidthSpace:
         self.buffers = {name: layout for name, layout in layouts.items() if not layout.tensor.parameter}
         self.output_parameters = output_parameters
         self.freeze = freeze
-        self._program, self._aliases, self._macs = program, dict(aliases), macs
+        self.forward, self._aliases, self._macs = forward, dict(aliases), macs
         self._layouts, self._full = dict(layouts), dict(groups)
         self._plans: dict[Any, Any] = {}
 
     @property
     def has_batch_norm(self) -> bool:
         """Whether the forward runs a batch norm, whose statistics each slice has of its own."""
-        return any(step.op.startswith("aten.batch_norm") for step in self._program.steps)
+        steps = (step for program in self.forward.programs for step in program.steps)
+        return any(step.op.startswith("aten.batch_norm") for step in steps)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": {}}
@@ -223,7 +225,7 @@ class WidthSpace:
         counts = self.counts(spec)
         shapes = {name: _shape(layout, counts) for name, layout in self._layouts.items()}
         tensors = [layout.tensor for layout in self._layouts.values()]
-        return build(self._program, tensors, self._aliases, shapes, counts)
+        return build(self.forward, tensors, self._aliases, shapes, counts)
 
     def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:
         """Return a dense sub-model with copies of the model's kept values, in the model's mode.

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from widthwise.slicing.axes import Algebra, Axis, fixed_axis
-from widthwise.slicing.graph import schema_of
-from widthwise.slicing.ir import Ref, Shape, Step
+import torch
+
+from widthwise.core.errors import TraceError
+from widthwise.slicing.axes import Algebra, Axis, fixed_axis, free_atoms, pin, size_of
+from widthwise.slicing.ir import BATCH, Ref, Shape, Step
 
 Labels = tuple[Axis, ...]  # one label per axis of a tensor
 Result = Labels | list[Labels]  # a list where an operation returns several tensors
@@ -17,16 +19,70 @@ Rule = Callable[["Call"], Result]
 RULES: dict[str, Rule] = {}
 
 
+def schema_of(op: str) -> Any:
+    """Return the schema of an operation by its name ("aten.relu.default")."""
+    namespace, name, overload = op.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
+
+
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for ATen operations, for all their overloads and in-place forms."""
+    """Register a rule: which axes of an operation's inputs and value are the same channels.
+
+    Args:
+        names: Operations, each for all its overloads and in-place forms: ``relu`` of ATen,
+            ``mylib.scan`` of another library.
+
+    Example:
+        >>> @rule("mylib.scan")  # y[b, t, c] = sum over s <= t of x[b, s, c]
+        ... def scan(call: Call) -> Labels:
+        ...     return tuple(call["x"])
+        >>> _ = RULES.pop("mylib.scan")
+    """
 
     def add(function: Rule) -> Rule:
         for name in names:
-            assert name not in RULES, f"{name} has two rules"
+            if name in RULES:
+                raise TraceError(f"{name!r} has a rule already, but an operation has one. Use another name.")
             RULES[name] = function
         return function
 
     return add
+
+
+def rule_of(call: Call) -> Rule:
+    """Return the rule of a call's operation. One without a rule may still work on axes of no parameter.
+
+    Raises:
+        TraceError: if it works on axes of parameters that may be cut.
+    """
+    namespace, kind, _ = call.step.op.split(".")
+    kind = kind if namespace == "aten" else f"{namespace}.{kind}"
+    found = RULES.get(kind) or RULES.get(kind.removesuffix("_"))
+    if found is not None:
+        return found
+    free = [atom for labels in call.tensors() for axis in labels for atom in free_atoms(axis)]
+    if not any(atom.owned for atom in free):
+        return _whole
+    shapes = [
+        str(tuple("batch" if size_of(axis) == BATCH else size_of(axis) for axis in labels)).replace("'", "")
+        for labels in call.tensors()
+    ]
+    raise TraceError(
+        f"{call.step.place} takes {' and '.join(shapes)}, but no rule says where its channels go. Write it "
+        "with operations that have one, name the module that makes these channels in freeze, or register a "
+        f"rule for {kind!r} (widthwise.rule)."
+    )
+
+
+def _whole(call: Call) -> Result:
+    """Nothing that goes in is ever cut (positions, masks), so nothing that comes out is."""
+    for labels in call.tensors():
+        for axis in labels:
+            pin(axis)
+    shapes = call.step.shape
+    if isinstance(shapes, list):
+        return [tuple(fixed_axis(n) for n in shape) for shape in shapes]
+    return tuple(fixed_axis(n) for n in shapes or ())
 
 
 @dataclass(frozen=True)
@@ -49,8 +105,11 @@ class Call:
         shape: Shape of the value (a list of shapes where there are several).
         edits: Arguments whose numbers follow the size of an axis.
         macs: Products of axes, each a number of multiply-accumulates.
+        mixed: Axes over which the value has a statistic, so that it depends on how many channels are kept.
+        summed: (argument, dimension, axis) of an operand over whose channels the value sums.
         op: The operation that the sub-model runs.
         args: Its positional arguments.
+        kwargs: Its keyword arguments.
     """
 
     step: Step
@@ -58,12 +117,15 @@ class Call:
     labels: dict[str, Result]
     edits: dict[str, SizeOf | list[SizeOf]] = field(default_factory=dict)
     macs: list[Axis] = field(default_factory=list)
+    mixed: list[Axis] = field(default_factory=list)
+    summed: list[tuple[str, int, Axis]] = field(default_factory=list)
     op: str = ""
     args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.schema = schema_of(self.step.op)
-        self.op, self.args = self.step.op, self.step.args
+        self.op, self.args, self.kwargs = self.step.op, self.step.args, dict(self.step.kwargs)
         self._arguments = {a.name: a.default_value for a in self.schema.arguments}
         positional = [a.name for a in self.schema.arguments]
         self._arguments.update(zip(positional, self.step.args, strict=False))

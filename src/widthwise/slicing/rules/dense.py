@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, pin, resolve, size_of
 from widthwise.slicing.rules.base import Call, Labels, rule
 
@@ -19,26 +21,28 @@ def linear(call: Call) -> Labels:
     return result
 
 
-@rule("matmul", "mm", "bmm")
+@rule("matmul", "mm", "bmm", "mv", "dot")
 def matmul(call: Call) -> Labels:
     """C[..., n, m] = sum_k a[..., n, k] b[..., k, m], the leading axes broadcast."""
-    left, right = list(call["self"]), list(call["other" if "other" in call else "mat2"])
-    return _matmul(call, left, right)
+    other = next(name for name in ("other", "mat2", "vec") if name in call)
+    return _matmul(call, "self", other)
 
 
 @rule("addmm", "baddbmm")
 def addmm(call: Call) -> Labels:
     """A matrix product plus a broadcast tensor."""
     first, second = ("mat1", "mat2") if "mat1" in call else ("batch1", "batch2")
-    result = _matmul(call, list(call[first]), list(call[second]))
+    result = _matmul(call, first, second)
     for axis, added in zip(reversed(result), reversed(call["self"]), strict=False):
         if resolve(added):
             call.unify(axis, added)
     return result
 
 
-def _matmul(call: Call, left: list[Axis], right: list[Axis]) -> Labels:
+def _matmul(call: Call, first: str, second: str) -> Labels:
+    left, right = list(call[first]), list(call[second])
     inner = left[-1]
+    call.summed.append((first, -1, inner))
     call.unify(inner, right[-2] if len(right) > 1 else right[0])
     rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else []
     batch = _broadcast(call, left[:-2], right[:-2])
@@ -109,12 +113,18 @@ def embedding(call: Call) -> Labels:
 
 @rule("scaled_dot_product_attention")
 def attention(call: Call) -> Labels:
-    """Softmax(q k^T / sqrt(e)) v. The head size e stays whole, since it sets the scale."""
+    """Softmax(q k^T / sqrt(e) + mask) v. Where the head size e is cut, the scale stays the full model's."""
     query, key, value = list(call["query"]), list(call["key"]), list(call["value"])
-    _pin_all([query[-1], key[-1]])
+    if not call.algebra.inside:
+        _pin_all([query[-1], key[-1]])
+    elif call["scale"] is None:
+        call.kwargs["scale"] = 1.0 / math.sqrt(size_of(query[-1]))
     call.unify(query[-1], key[-1])
     call.unify(key[-2], value[-2])
+    call.summed.append(("query", -1, query[-1]))
     batch = _broadcast(call, _broadcast(call, query[:-2], key[:-2]), value[:-2])
+    if call["attn_mask"] is not None:
+        *batch, _, _ = _broadcast(call, [*batch, query[-2], key[-2]], list(call["attn_mask"]))
     call.macs.append(_product(*batch, query[-2], key[-2], query[-1]))
     call.macs.append(_product(*batch, query[-2], key[-2], value[-1]))
     return (*batch, query[-2], value[-1])

@@ -23,6 +23,7 @@ def group_norm(call: Call) -> Labels:
     for name in ("weight", "bias"):
         if call[name] is not None:
             call.unify(x[1], call[name][0])
+    call.mixed.append(x[1])
     call.count("num_groups", x[1], per_group=size_of(x[1]) // call["num_groups"])
     return tuple(x)
 
@@ -36,5 +37,6 @@ def layer_norm(call: Call) -> Labels:
         if call.get(name) is not None:
             for axis, own in zip(normalized, call[name], strict=True):
                 call.unify(axis, own)
+    call.mixed.extend(normalized)
     call.resize("normalized_shape", normalized)
     return tuple(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, concat, fixed_axis, free_axis, pin, resolve, size_of
+from widthwise.slicing.axes import Axis, Mismatch, concat, fixed_axis, free_axis, pin, resolve, size_of
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 from widthwise.slicing.rules.elementwise import elementwise
 
@@ -132,6 +132,33 @@ def reorder(call: Call) -> Labels:
     return tuple(x)
 
 
+@rule("index")
+def index(call: Call) -> Labels:
+    """Gather positions by tensors of numbers: an indexed axis stays whole, the others go through.
+
+    The numbers' own axes stand where the first indexed axis stood, or in front if these are not neighbours.
+    """
+    x: Labels = call["self"]
+    given = [labels if isinstance(labels, tuple) else None for labels in call["indices"]]
+    given += [None] * (len(x) - len(given))
+    if len(given) > len(x):
+        raise Mismatch("a mask picks positions")
+    dims = [dim for dim, labels in enumerate(given) if labels is not None]
+    for dim in dims:
+        pin(x[dim])
+    rank = max(len(labels) for labels in given if labels is not None)
+    numbers: list[Axis] = [()] * rank
+    for labels in given:
+        for back, axis in enumerate(reversed(labels or ()), start=1):
+            if resolve(axis):
+                if resolve(numbers[-back]):
+                    call.unify(numbers[-back], axis)
+                numbers[-back] = axis
+    rest = [axis for dim, axis in enumerate(x) if dim not in dims]
+    at = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    return (*rest[:at], *numbers, *rest[at:])
+
+
 @rule("split", "split_with_sizes", "chunk", "tensor_split")
 def split(call: Call) -> Result:
     """Divide an axis into consecutive pieces."""
@@ -219,6 +246,7 @@ def reduce(call: Call) -> Result:
         return elementwise(call)
     x: Labels = call["self"]
     reduced = set(_dims(call, len(x)))
+    call.mixed.extend(x[dim] for dim in reduced)
     keep = call.get("keepdim")
     result = tuple(() if i in reduced else axis for i, axis in enumerate(x) if keep or i not in reduced)
     shapes = call.step.shape

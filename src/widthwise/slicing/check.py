@@ -1,0 +1,276 @@
+"""The self-check after tracing: sub-models run, and do what the mathematics says they must.
+
+A sub-model of width w must equal the full model whose dropped coordinates are zero (the *masked* model),
+except where a value depends on how many channels are kept: a norm over channels, a mean over them. Such steps
+are marked when they are labelled (``Step.mixes``); in both models they are replaced by a part for which the
+statement holds, so that everything around them is checked too: a norm by its scale and shift, anything else
+by ones. Where activations are multiplied and summed over channels (``Step.sums``), the dropped ones are set
+to zero first: an activation function may have made something of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from widthwise.core.errors import TraceError
+from widthwise.slicing.capture import Example, relink
+from widthwise.slicing.ir import (
+    BATCH,
+    BatchSize,
+    GroupCount,
+    InputDevice,
+    Made,
+    ModelDtype,
+    Program,
+    Ref,
+    Size,
+    Step,
+    transform,
+)
+from widthwise.slicing.layout import kept_positions
+from widthwise.slicing.program import function_of
+
+if TYPE_CHECKING:
+    from widthwise.slicing.space import WidthSpace
+
+WIDTHS = (0.25, 0.5, 0.75)
+_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
+_RANDOM = {
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "randint",
+    "randperm",
+    "normal",
+    "uniform",
+}
+_TOLERANCE = 1e-3  # of the largest output; float32 over a hundred layers
+
+
+def self_check(model: nn.Module, space: WidthSpace, example: Example) -> None:
+    """Check a traced model on its example inputs.
+
+    At full width outputs, buffers and gradients are the model's own, in both modes and for another batch
+    size; at smaller widths the sub-model runs with outputs of the same shapes and equals the masked model.
+
+    Raises:
+        TraceError: if one of this is not so: the forward depends on something that tracing cannot see, or a
+            rule is wrong.
+    """
+    devices = sorted({x.device.index or 0 for x in example.tensors.values() if x.is_cuda})
+    with torch.random.fork_rng(devices), torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's own warnings come when it is used
+        torch.manual_seed(0)
+        two, three = ({name: _varied(_rows(x, n)) for name, x in example.tensors.items()} for n in (2, 3))
+        _check_full(model, space, example, three, training=True)
+        shapes = _check_full(model, space, example, two, training=False)
+        for width in WIDTHS:
+            _check_runs(model, space, two, width, shapes)
+        _check_masked(model, space, two, WIDTHS[1])
+
+
+def _varied(x: Tensor) -> Tensor:
+    """Return the example with noise: a check on zeros or equal rows would see little."""
+    return x + torch.rand_like(x) if x.is_floating_point() else x
+
+
+def _rows(x: Tensor, rows: int) -> Tensor:
+    return torch.cat([x] * rows)[:rows] if x.ndim else x
+
+
+def _check_full(
+    model: nn.Module, space: WidthSpace, example: Example, inputs: dict[str, Tensor], *, training: bool
+) -> list[Any]:
+    modes = {module: module.training for module in model.modules()}
+    own = {name: value.detach().clone() for name, value in _tensors(model).items()}
+    sub = space.extract(model, space.full()).train(training)
+    trained = {name: p.requires_grad_() for name, p in sub.named_parameters() if p.is_floating_point()}
+    for name in trained:
+        own[name].requires_grad_()
+    try:
+        model.train(training)
+        torch.manual_seed(1)
+        args, kwargs = example.split(inputs)
+        expected = functional_call(model, own, args, kwargs)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        relink(model)
+    torch.manual_seed(1)
+    found = sub(*inputs.values())
+    pairs = list(zip(_leaves(expected), _leaves(found), strict=True))
+    buffers = dict(sub.named_buffers())
+    # Integers count batches, which a sub-model leaves to its owner.
+    pairs += [(own[name], buffers[name]) for name in space.buffers if own[name].is_floating_point()]
+    if training:
+        pairs += zip(_gradients(pairs, 0, own, trained), _gradients(pairs, 1, trained, trained), strict=True)
+    for one, other in pairs:
+        if not _close(one, other):
+            raise TraceError(
+                f"the traced {type(model).__name__} differs from the model itself in "
+                f"{'training' if training else 'evaluation'} on a batch of "
+                f"{next(iter(inputs.values())).shape[0]} samples, but both must do the same for every input. "
+                "Its forward depends on the batch size, on a hidden state or on the values of its inputs: "
+                "take the batch from x.shape[0], and write branches with torch.where."
+            )
+    return [tuple(leaf.shape) for leaf in _leaves(found)]
+
+
+def _check_runs(
+    model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], width: float, shapes: list[Any]
+) -> None:
+    sub = space.extract(model, space.nested(width)).eval()
+    place = f"the sub-model of {type(model).__name__} at width {width}"
+    try:
+        with torch.no_grad():
+            found = sub(*inputs.values())
+    except Exception as error:
+        raise TraceError(
+            f"{place} does not run ({type(error).__name__}: {str(error).splitlines()[0]}), but every width "
+            "must. A rule of an operation is wrong or missing: freeze the modules around it and report it."
+        ) from error
+    if [tuple(leaf.shape) for leaf in _leaves(found)] != shapes:
+        raise TraceError(
+            f"{place} returns other shapes than the model, but outputs are never cut. "
+            "A rule of an operation is wrong: freeze the modules around it and report it."
+        )
+
+
+def _check_masked(model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], width: float) -> None:
+    spec, program = space.nested(width), space.forward.programs[-1]
+    values = {name: _random(value) for name, value in _tensors(model).items()}
+    masked = {name: torch.zeros_like(value) for name, value in values.items() if value.is_floating_point()}
+    floats = {name: values[name] for name in masked}
+    space.scatter_add_(masked, space.take(floats, spec), spec)
+    with torch.no_grad():
+        small = run(program, space.take(values, spec), inputs, space.counts(spec))
+        large = run(program, {**values, **masked}, inputs, space.counts(space.full()), spec.kept)
+    for one, other in zip(_leaves(small), _leaves(large), strict=True):
+        if not _close(one, other):
+            raise TraceError(
+                f"the sub-model of {type(model).__name__} at width {width} differs from the model whose "
+                "other channels are zero, but it must be the same function. A rule of an operation is wrong: "
+                "freeze the modules around it and report it."
+            )
+
+
+def run(
+    program: Program,
+    tensors: Mapping[str, Tensor],
+    inputs: Mapping[str, Tensor],
+    counts: Mapping[str, int],
+    kept: Mapping[str, Sequence[int]] | None = None,
+) -> Any:
+    """Interpret a program, steps that mix channels replaced by their neutral parts.
+
+    With ``kept``, operands over whose channels a step sums are zero outside the kept ones.
+    """
+    values: dict[str, Any] = {**program.constants, **tensors}
+    values.update(zip(program.inputs, inputs.values(), strict=True))
+    first = values[program.inputs[0]]
+    dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
+
+    def bind(leaf: Any) -> Any:
+        match leaf:
+            case Ref(name):
+                return values[name]
+            case Size() | GroupCount():
+                size = leaf.at(counts)
+                return size // BATCH * first.shape[0] if size % BATCH == 0 else size
+            case BatchSize(times):
+                return times * first.shape[0]
+            case InputDevice():
+                return first.device
+            case ModelDtype():
+                return dtype
+            case Made(kind, fields):
+                return kind(**fields)
+            case _:
+                return leaf
+
+    for step in program.steps:
+        args, kwargs = transform((step.args, step.kwargs), bind)
+        if kept is not None:
+            args = list(args)
+            for position, dim, layout in step.sums:
+                args[position] = _only(args[position], dim, kept_positions(layout, counts, kept))
+        value = function_of(step.op)(*args, **kwargs)
+        if _kind(step) in _DROPOUT:
+            value = args[0]
+        elif step.mixes or _kind(step) in _RANDOM:
+            value = _neutral(step, args, value)
+        values[step.name] = value
+    return transform(program.output, bind)
+
+
+def _kind(step: Step) -> str:
+    return step.op.split(".")[1].removesuffix("_")
+
+
+def _only(x: Any, dim: int, positions: Sequence[int]) -> Any:
+    kept = torch.zeros(x.shape[dim], dtype=torch.bool, device=x.device)
+    kept[list(positions)] = True
+    return x.masked_fill(~kept.reshape(-1, *[1] * (-dim - 1)), 0.0)
+
+
+def _neutral(step: Step, args: Sequence[Any], value: Any) -> Any:
+    kind = _kind(step)
+    if kind not in ("group_norm", "layer_norm", "rms_norm"):
+        return pytree.tree_map(torch.ones_like, value)
+    x, _, *affine = args
+    scale, shift = (*affine, None, None)[:2]
+    if kind == "group_norm":  # its channels are axis 1, those of the others the last axes
+        scale, shift = (v if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in (scale, shift))
+    x = x if scale is None else x * scale
+    return x if shift is None or kind == "rms_norm" else x + shift
+
+
+def _random(value: Tensor) -> Tensor:
+    """Return values of which none is special: models start with zeros and ones."""
+    if not value.is_floating_point():
+        return value
+    if isinstance(value, nn.Parameter):
+        return torch.randn_like(value).detach() / sqrt(max(1, prod(value.shape[1:])))
+    return value + torch.rand_like(value)
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _leaves(output: Any) -> list[Tensor]:
+    """Return the tensors of an output, whatever containers they are in."""
+    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def _gradients(
+    pairs: list[tuple[Tensor, Tensor]], side: int, own: Mapping[str, Tensor], names: Mapping[str, Tensor]
+) -> list[Tensor]:
+    outputs = [pair[side] for pair in pairs if pair[side].requires_grad]
+    if not outputs:
+        return []
+    total = torch.stack([output.float().sin().sum() for output in outputs]).sum()
+    values = [own[name] for name in names]
+    found = torch.autograd.grad(total, values, allow_unused=True)
+    return [torch.zeros_like(value) if one is None else one for one, value in zip(found, values, strict=True)]
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    one, other = one.detach(), other.detach()
+    if one.shape != other.shape:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    finite = one[one.isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 1.0
+    return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * scale + 1e-30, equal_nan=True)
