@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json as json_format
 from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +51,8 @@ def coverage_notes(space: WidthSpace, method: Method, population: Population) ->
         )
     if never.never_trained_fraction:
         notes.append(("warning", never.sentence))
+    if method.selector.note:
+        notes.append(("note", method.selector.note))
     if uncertain.never_trained_fraction > never.never_trained_fraction:
         notes.append(
             (
@@ -68,9 +72,10 @@ def _coverages(
 
     reachable, guaranteed = method.policy.reachable(population), method.policy.guaranteed(population)
     taking_part = reachable > 0
+    reach = partial(method.selector.reach, space)
     return (
-        cover(space, reachable[taking_part].tolist()),
-        cover(space, guaranteed[taking_part].tolist()),
+        cover(space, reachable[taking_part].tolist(), reach),
+        cover(space, guaranteed[taking_part].tolist(), reach),
     )
 
 
@@ -154,11 +159,19 @@ def methods(json: Json = False) -> None:
     show(table, rows, json)
 
 
-def schema() -> None:
-    """Print the JSON Schema of a run's configuration, for editors."""
-    from widthwise.studies import schema as run_schema
+class SchemaOf(StrEnum):
+    """The kinds of file that have a schema."""
 
-    print(json_format.dumps(run_schema(), indent=2))
+    RUN = "run"
+    STUDY = "study"
+
+
+def schema(of: Annotated[SchemaOf, typer.Argument(help="Which kind of file.")] = SchemaOf.RUN) -> None:
+    """Print the JSON Schema of a run's configuration or of a study's file, for editors."""
+    from widthwise.studies import schema as run_schema
+    from widthwise.studies import study_schema
+
+    print(json_format.dumps(run_schema() if of is SchemaOf.RUN else study_schema(), indent=2))
 
 
 def _numbers(text: str) -> list[float]:

@@ -14,6 +14,7 @@ from widthwise.core.params import clone, load_
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
+from widthwise.core.traits import Trait
 from widthwise.training.objective import Local, LocalSetting, Objective
 
 
@@ -52,6 +53,11 @@ class Distillation(Objective):
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     draw: Literal["round", "step"] = "round"
     student_widths: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = Field(None, min_length=1)
+
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """Modules of their own for student and teacher; students of a step are leading channels."""
+        return frozenset({Trait.DENSE, Trait.LEADING} if self.draw == "step" else {Trait.DENSE})
 
     def for_tiers(self, tiers: tuple[float, ...]) -> Self:
         """Return the objective with its student widths filled in."""

@@ -1,4 +1,4 @@
-"""The dense modules that a worker keeps, one for each slice spec it has met."""
+"""The dense modules that a worker keeps, one for each set of channel counts it has met."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ MAX_MODULES = 16
 
 
 class ModuleCache:
-    """Builds the module of a spec and hands out the same one from then on.
+    """Builds the module of a spec and hands out the same one for every spec with as many channels.
 
-    Adaptive widths are continuous, so a long run meets many specs: beyond ``MAX_MODULES`` the module that
+    Which channels a spec keeps is a matter of the values that are loaded, so windows that roll share modules.
+    Adaptive widths are continuous, so a long run meets many counts: beyond ``MAX_MODULES`` the module that
     was not asked for longest is dropped, and built anew (a few milliseconds) if it is wanted again.
 
     A module carries nothing from one client to the next: whoever takes it overwrites its parameters and
@@ -33,7 +34,7 @@ class ModuleCache:
 
     def __call__(self, spec: SliceSpec) -> nn.Module:
         """Return the module of ``spec``."""
-        key = spec.key()
+        key = tuple((group, len(kept)) for group, kept in spec.kept.items())
         if key not in self._modules:
             module = self._space.module(spec)
             self._modules[key] = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
