@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from torch import Tensor
 
 from widthwise.core.errors import InputError
-from widthwise.core.protocols import Space
+
+if TYPE_CHECKING:  # a table of clients is audited without torch
+    from torch import Tensor
+
+    from widthwise.core.protocols import Space
 
 
 @dataclass(frozen=True)
