@@ -9,11 +9,11 @@ import numpy as np
 from widthwise.report.comparison import tier_means
 from widthwise.report.study.cells import values
 from widthwise.report.study.curves import curves, estimates
-from widthwise.report.study.methods import eq_6
 from widthwise.report.study.panels import Labels, finished, lacks, numbered, panels, plot
 from widthwise.report.study.results import StudyResults
 from widthwise.report.study.statistics import estimate
 from widthwise.report.style import Look, Plot, canvas, legend_below, looks, tier_colours
+from widthwise.studies.relations import eq_6
 
 
 def study_figures(results: StudyResults) -> dict[str, list[Plot]]:

@@ -25,10 +25,10 @@ from widthwise.report.study.cells import (
 )
 from widthwise.report.study.claims import RULE, Finding
 from widthwise.report.study.contrasts import LINK_WORDS, R_RANGE, link_values, links
-from widthwise.report.study.methods import pairs
 from widthwise.report.study.results import StudyResults, Task
 from widthwise.report.study.statistics import estimate, paired, pooled
 from widthwise.report.study.table import StudyTable
+from widthwise.studies.relations import pairs
 
 _POOLED = "all tasks"
 
@@ -75,7 +75,7 @@ def _end(value: float) -> float | None:
 
 
 def comparisons_table(results: StudyResults) -> StudyTable | None:
-    """Return paired differences in final accuracy, as ``methods.pairs`` lists them; None without a pair."""
+    """Return paired differences in final accuracy, as ``relations.pairs`` lists them; None without a pair."""
     sweep = results.manifest.study.sweep
     of_task = {task.label: pairs(task.configs, task.sources, sweep) for task in results.tasks}
     listed = {pair: what for found in of_task.values() for pair, what in found.items()}

@@ -9,10 +9,10 @@ from pathlib import Path
 from widthwise.audit.groups import flatten
 from widthwise.core.errors import CheckpointError
 from widthwise.engine.runs import RunResult, is_run, load_run
-from widthwise.report.study.methods import labels_by_method, the_one
 from widthwise.studies.config import RunConfig
 from widthwise.studies.expected import Expected, PaperResult, load_expected
 from widthwise.studies.manifest import Manifest, PlannedCell, read_manifest
+from widthwise.studies.relations import labels_by_method, the_one
 from widthwise.studies.study import PlannedRun, StudyTask, plan
 
 DONE = "finished"
@@ -63,7 +63,7 @@ class Task:
         configs: Label of a method, with the values of a sweep -> its configuration under the first seed.
         sources: Label of a matched method -> label of the method whose runs it is matched to, or their folder
             where they are no part of the study.
-        known: The paper's method -> labels that are it (``methods.labels_by_method``).
+        known: The paper's method -> labels that are it (``relations.labels_by_method``).
     """
 
     label: str

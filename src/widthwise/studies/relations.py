@@ -7,16 +7,18 @@ from itertools import permutations
 from typing import Any
 
 from widthwise.allocation import POLICIES
-from widthwise.audit.groups import flatten
 from widthwise.methods import METHODS
 from widthwise.methods.build import reacts
 from widthwise.studies.config import RunConfig
-from widthwise.studies.control import SAME_COHORTS
+from widthwise.studies.control import SAME_COHORTS, leaves
 from widthwise.studies.expected import PaperMethod
 
 Configs = Mapping[str, RunConfig]
 Sources = Mapping[str, str]
 """Label of a matched method -> label of what it is matched to, or a folder outside the study."""
+
+#: Policy and objective of full-model plain training.
+FULL = ("full", "plain")
 
 
 def labels_by_method(
@@ -27,7 +29,7 @@ def labels_by_method(
     What is only measured makes no other method of one that does not react to it. A control must also be
     matched to the label that is its treatment (``the_one``).
     """
-    flat = {label: flatten(config.to_dict()) for label, config in configs.items()}
+    flat = {label: dict(leaves(config.to_dict())) for label, config in configs.items()}
     found: dict[str, tuple[str, ...]] = {}
     for name, method in methods.items():
         treatment = the_one(method.matched_to, found) if method.matched_to else None
@@ -44,7 +46,7 @@ def labels_by_method(
 def _wanted(method: PaperMethod) -> dict[str, Any]:
     """Return the settings that a label must have, by dotted key."""
     parts = METHODS[method.method["name"]].value
-    wanted = flatten({"method": {**vars(parts), **method.method}, "control": method.control})
+    wanted = dict(leaves({"method": {**vars(parts), **method.method}, "control": method.control}))
     free = {"method.name", "method.matched_to", "control.matched_to"}
     if not reacts(POLICIES[wanted["method.policy"]].value):
         free.add("method.estimator")
@@ -71,7 +73,7 @@ def pairs(configs: Configs, sources: Sources, sweep: Collection[str] = ()) -> di
     is measured; where none does, all. Only methods are paired whose runs of one seed meet the same clients
     in the same cohorts, and, but for a switch, under the same values of the sweep (its dotted keys).
     """
-    flat = {label: flatten(config.identity()) for label, config in configs.items()}
+    flat = {label: dict(leaves(config.identity())) for label, config in configs.items()}
     treatments = [label for label in configs if label in sources.values()]
     adaptive = [
         label
@@ -105,9 +107,6 @@ def pairs(configs: Configs, sources: Sources, sweep: Collection[str] = ()) -> di
         if not known and same(first, second, SAME_COHORTS):
             found.setdefault((first, second), what)
     return found
-
-
-FULL = ("full", "plain")
 
 
 def eq_6(configs: Configs, sources: Sources) -> str | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from widthwise.report.study.methods import eq_6, labels_by_method, pairs, the_one
 from widthwise.studies import Study, load_study, plan
 from widthwise.studies.expected import load_expected
+from widthwise.studies.relations import eq_6, labels_by_method, pairs, the_one
 
 BASE = {"task": {"dataset": "digits", "model": "mlp", "partition": {"kind": "iid"}}}
 ROOT = Path(__file__).parents[2]
