@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from widthwise.core.outputs import logits_of
 from widthwise.core.params import Params
 from widthwise.core.protocols import Criterion, ModuleFor, Space
 from widthwise.core.records import ClientReport, ClientTask, SliceSpec
@@ -39,17 +40,15 @@ class LocalSetting:
     criterion: Criterion
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """Return the outputs [B, ...] of the module, under the mask of its spec if that has one."""
+        """Return the class scores of the module, under the mask of its spec if that has one."""
         mask = self.task.spec.mask
         if mask is None:
-            found: Tensor = self.module(inputs)
-            return found
+            return logits_of(self.module(inputs))
         weights = {
             name: effective(p, mask.kept[name], mask.thresholds[name]) if name in mask.kept else p
             for name, p in self.module.named_parameters()
         }
-        masked: Tensor = functional_call(self.module, weights, (inputs,))
-        return masked
+        return logits_of(functional_call(self.module, weights, (inputs,)))
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Return the named parameters that are trained, in the module's order."""
