@@ -70,6 +70,14 @@ def test_widths_plot_says_how_many_train_all_or_more_than_they_can(make_run):
         assert "Mean capacity 0.62" in plot.alt
 
 
+def test_results_table_labels_masked_compute(make_run):
+    runs = [
+        _edit(make_run(name), "result.json", compute=how) for name, how in (("a", "dense"), ("b", "masked"))
+    ]
+    table = results_table(group_runs([load_run(run) for run in runs]))
+    assert [row[0] for row in table.rows] == ["a", "b (masked compute)"]
+
+
 def test_results_table_shows_dashes_for_an_unfinished_method(make_run):
     table = results_table(group_runs([load_run(make_run(finished=False))]))
     assert table.rows == (("hasfl", "0 (+ 1 unfinished)", *["–"] * 6),)

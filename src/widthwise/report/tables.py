@@ -63,7 +63,8 @@ def results_table(groups: Sequence[RunGroup]) -> Table:
         )
         open_runs = len(group.runs) - len(finished(group))
         seeds = f"{len(finished(group))}" + (f" (+ {open_runs} unfinished)" if open_runs else "")
-        rows.append((group.label, seeds, *row))
+        masked = " (masked compute)" if any(run.masked for run in group.runs) else ""
+        rows.append((group.label + masked, seeds, *row))
     caption = (
         "Mean over seeds, ± standard deviation where there are several. MB = 10⁶ bytes over the whole run."
     )
