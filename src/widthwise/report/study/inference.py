@@ -60,7 +60,7 @@ def claims_table(found: Sequence[Finding]) -> StudyTable:
                 "region_high": _end(claim.region.high),
                 **interval_record(one.found),
                 "paper": one.paper,
-                "paper_task": ", ".join(one.paper_of) or None,
+                "paper_task": None if one.paper is None else ", ".join(one.paper_of),
                 "verdict": one.verdict,
                 "reason": one.reason,
                 "runs": " ".join(one.runs),

@@ -9,6 +9,7 @@ from widthwise.audit import AuditTable, clients_of, pooled_table
 from widthwise.audit.confound import POWER_NOTE
 from widthwise.audit.table import COLUMNS, DATA
 from widthwise.audit.text import cell_parts, detectable_text
+from widthwise.report.study.cells import method_text
 from widthwise.report.study.contrasts import LINK_WORDS
 from widthwise.report.study.results import StudyResults
 from widthwise.report.study.table import StudyTable
@@ -38,7 +39,8 @@ def pooled_audit_table(results: StudyResults) -> StudyTable | None:
             detectable = detectable_text(table[DATA])
             for kind, correlations in (("Pearson", table.pearson), ("Spearman", table.spearman)):
                 texts = (" ".join(cell_parts(correlations[column])) for column in COLUMNS)
-                rows.append((task.title, label, kind, str(len(measured)), *texts, detectable))
+                name = method_text(results, task.label, label)
+                rows.append((task.title, name, kind, str(len(measured)), *texts, detectable))
             runs = " ".join(cell.path for cell in measured)
             records += _records({"task": task.title, "method": label}, table, runs)
     if not rows:
