@@ -88,12 +88,16 @@ def audit(
     """
     from widthwise.audit import audit as audit_runs
     from widthwise.audit import audit_csv
-    from widthwise.report import report_paths
 
     if bool(folders) == (table is not None):
         problem = "Run folders and --table exclude each other" if folders else "Missing argument"
         raise typer.BadParameter(f"{problem}: name run folders, or one CSV file with --table.")
-    found = audit_csv(table) if table else audit_runs(report_paths(folders or [])[0])
+    if table:
+        found = audit_csv(table)
+    else:
+        from widthwise.report import report_paths  # a table needs none of what a report loads
+
+        found = audit_runs(report_paths(folders or [])[0])
     show(found, found.to_json(), json)
 
 

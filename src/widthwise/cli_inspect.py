@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json as json_format
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,8 @@ def coverage_notes(space: WidthSpace, method: Method, population: Population) ->
         )
     if never.never_trained_fraction:
         notes.append(("warning", never.sentence))
+    if method.selector.note:
+        notes.append(("note", method.selector.note))
     if uncertain.never_trained_fraction > never.never_trained_fraction:
         notes.append(
             (
@@ -68,9 +71,10 @@ def _coverages(
 
     reachable, guaranteed = method.policy.reachable(population), method.policy.guaranteed(population)
     taking_part = reachable > 0
+    reach = partial(method.selector.reach, space)
     return (
-        cover(space, reachable[taking_part].tolist()),
-        cover(space, guaranteed[taking_part].tolist()),
+        cover(space, reachable[taking_part].tolist(), reach),
+        cover(space, guaranteed[taking_part].tolist(), reach),
     )
 
 

@@ -62,7 +62,7 @@ def results_table(results: Sequence[RunResult]) -> Table:
             f"{row['final_accuracy']:.1%}",
             f"{row['mean_width']:.2f}",
             f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.1f}",
-            f"{row['macs'] / 1e9:,.0f}",
+            f"{row['macs'] / 1e9:,.0f}" + (" (masked)" if result.masked else ""),
             f"{row['seconds']:.0f} s",
         )
     return table

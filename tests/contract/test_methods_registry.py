@@ -28,15 +28,59 @@ def test_to_config_builds_an_equal_method(name: str) -> None:
     assert build_method(method.to_config()) == method
 
 
+@pytest.mark.parametrize("selector", PARTS["selector"].names())
+@pytest.mark.parametrize("objective", PARTS["objective"].names())
+def test_build_method_builds_every_combination_of_parts_or_says_what_does_not_fit(
+    objective: str, selector: str
+) -> None:
+    for policy, estimator in itertools.product(PARTS["policy"].names(), PARTS["estimator"].names()):
+        parts = {"policy": policy, "objective": objective, "estimator": estimator, "selector": selector}
+        config = {"name": "fedavg", **parts, **NEEDED.get(policy, {})}
+        unfit = {("distillation", "magnitude"): "objective", ("common-core", "random-aligned"): "estimator"}
+        found = [slot for pair, slot in unfit.items() if set(pair) <= set(parts.values())]
+        if found:
+            with pytest.raises(ConfigError, match=rf"^method.selector is '{selector}', but {found[0]} "):
+                build_method(config)
+            continue
+        method = build_method(config)
+        built = (method.policy, method.objective, method.estimator, method.selector)
+        assert [type(part) for part in built] == [PARTS[slot][name].value for slot, name in parts.items()]
+
+
 @pytest.mark.parametrize(
-    ("policy", "objective", "estimator"),
-    list(itertools.product(*(registry.names() for registry in PARTS.values()))),
+    ("config", "message"),
+    [
+        (
+            {"name": "fjord", "selector": "magnitude"},
+            "method.selector is 'magnitude', but objective distillation needs sub-models that are smaller "
+            "dense modules. Choose another objective, or a selector such as nested.",
+        ),
+        (
+            {"name": "fjord", "selector": "rolling", "draw": "step"},
+            "method.selector is 'rolling', but objective distillation needs slices of leading channels, "
+            "which contain every narrower one. Choose",
+        ),
+        (
+            {"name": "hasfl", "estimator": "common-core", "selector": "random-aligned"},
+            "method.selector is 'random-aligned', but estimator common-core needs slices of a round that lie "
+            "inside each other. Choose another estimator,",
+        ),
+        (
+            {"name": "random-budget", "budget": 9, "currency": "macs", "selector": "magnitude"},
+            "method.selector is 'magnitude', but policy random-budget needs sub-models that are smaller",
+        ),
+    ],
 )
-def test_build_method_builds_every_combination_of_parts(policy: str, objective: str, estimator: str) -> None:
-    parts = {"policy": policy, "objective": objective, "estimator": estimator}
-    method = build_method({"name": "fedavg", **parts, **NEEDED.get(policy, {})})
-    built = (method.policy, method.objective, method.estimator)
-    assert [type(part) for part in built] == [PARTS[slot][name].value for slot, name in parts.items()]
+def test_build_method_refuses_slices_that_a_part_cannot_work_on(
+    config: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_method(config)
+
+
+def test_common_core_fits_random_channels_that_the_round_shares() -> None:
+    config = {"estimator": "common-core", "selector": "random-aligned", "shared_draw": True}
+    assert build_method({"name": "hasfl", **config}).to_config()["shared_draw"] is True
 
 
 def test_no_two_kinds_of_parts_share_an_option() -> None:

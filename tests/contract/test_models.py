@@ -16,11 +16,21 @@ SIGNATURES = {
     "text": Signature("text", (9,), 11),
     "features": Signature("features", (6,), 4),
 }
+#: Options that make a large model small enough for a test.
+SMALL: dict[str, dict[str, object]] = {
+    "resnet18": {"scale": 0.125},
+    "resnet20": {"scale": 0.5},
+    "mobilenetv2": {"scale": 0.25},
+    "vit": {"dim": 16, "depth": 2, "heads": 2},
+    "gpt": {"dim": 16, "depth": 2, "heads": 2},
+    "lstm-lm": {"embedding": 8, "hidden": 16},
+    "gru-lm": {"embedding": 8, "hidden": 16},
+}
 CASES = [
-    pytest.param(entry.name, kind, options, id=f"{entry.name}-{kind}-{options}")
+    pytest.param(entry.name, kind, {**SMALL.get(entry.name, {}), **norm}, id=f"{entry.name}-{kind}-{norm}")
     for entry in MODELS
     for kind in entry.value.kinds
-    for options in (
+    for norm in (
         [{"norm": norm} for norm in ("group", "batch", "none")]
         if "norm" in entry.value.model_fields
         else [{}]

@@ -14,7 +14,7 @@ from widthwise.core.params import clone
 from widthwise.core.records import ClientReport, ClientTask, LocalConfig
 from widthwise.core.registry import Entry
 from widthwise.slicing import WidthSpace, trace
-from widthwise.training import OBJECTIVES, ModuleCache, Objective, TrainingConfig, train
+from widthwise.training import OBJECTIVES, ModuleCache, Objective, TrainingConfig, count_holders, train
 
 VARIANTS = [(entry, {}) for entry in OBJECTIVES] + [(OBJECTIVES["distillation"], {"draw": "step"})]
 CAPACITIES = np.array([0.25, 0.5, 0.75, 1.0])
@@ -149,7 +149,8 @@ def test_objective_updates_the_server_state_without_changing_its_input(
         name: {n: torch.ones_like(v) for n, v in client.params.items()} for name in objective.server_state
     }
     report = client(objective, 0.5)
-    new = objective.server_update(space, server, [report], CAPACITIES)
+    holders = count_holders(lambda width: space.mask(space.nested(width)), CAPACITIES)
+    new = objective.server_update(space, server, [report], holders)
     assert set(new) == set(objective.server_state)
     mask = space.mask(report.spec)
     for name, tensors in new.items():

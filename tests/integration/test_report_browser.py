@@ -63,9 +63,7 @@ def page(write_run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("hasfl", "a-method-with-a-very-long-name" * 2)
     ]
     runs.append(write_run(root, "fedavg", rounds=5, capacity_link=None, finished=False))
-    return build_report(
-        runs, root / "report.html", "A study with a title that is too long for one line on a phone"
-    )
+    return build_report(runs, root / "report.html")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from widthwise.audit import audit, clients_of, group_runs
-from widthwise.audit.table import COLUMNS, AuditTable, Correlation, Correlations
+from widthwise.audit.table import COLUMNS, DATA, AuditTable, Correlation, Correlations
 from widthwise.audit.verdict import sentence, sentence_over_runs
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.engine.runs import load_run
@@ -29,19 +29,24 @@ def _table(
     tier_sizes: tuple = TWENTY,
     runs: int = 1,
 ) -> AuditTable:
-    def cell(numbers: tuple | None) -> Correlation:
+    overall = ((sum(tier_sizes),),) * runs
+
+    def cell(numbers: tuple | None, strata: tuple) -> Correlation:
         if numbers is None:
-            return Correlation(None, reason="it is the same for every client")
+            return Correlation(None, reason="it is the same for every client", left_out=("it is",) * runs)
         value, p = numbers
         interval = (value - 0.1, value + 0.1)
-        return Correlation(value, p, interval, reason=None if p else "nothing to permute", tested=value)
+        over = (value - 0.2, value + 0.2) if runs > 1 else None
+        reason = None if p else "nothing to permute"
+        return Correlation(value, p, over, interval, reason=reason, tested=value, strata=strata)
 
-    def block(*cells: tuple | None) -> Correlations:
-        return Correlations(dict(zip(COLUMNS, map(cell, cells), strict=True)), ())
+    def block(data: tuple | None) -> Correlations:
+        cells = (cell(marginal, overall), cell(capacity, overall))
+        cells += (cell(data, (tier_sizes,) * runs), cell((0.0, 0.9), (tier_sizes,) * runs))
+        return Correlations(dict(zip(COLUMNS, cells, strict=True)), ())
 
-    pearson = block(marginal, capacity, data, (0.0, 0.9))
-    spearman = block(marginal, capacity, data if ranked == () else ranked, (0.0, 0.9))
-    return AuditTable((tier_sizes,) * runs, pearson, spearman)
+    spearman = block(data if ranked == () else ranked)
+    return AuditTable((sum(tier_sizes),) * runs, block(data), spearman)
 
 
 def test_audit_finds_the_confound_of_a_run_whose_estimate_is_capacity(make_run):
@@ -184,7 +189,8 @@ def test_audit_prints_a_table_the_method_and_the_sentence(make_run):
     assert "r(H, TV | capacity)" in text
     assert "hasfl s42" in text
     assert "mean of hasfl" in text
-    assert "t over 2 runs" not in text  # the second was never measured
+    assert "in 1 of 2 runs" in text  # the second was never measured
+    assert "t over 2" not in text
     assert "by ranks (Spearman)" in text
     assert "finds in 80% of cases" in text
     assert f"hasfl: {report.pooled['hasfl'].sentence}"[:60] in text
@@ -272,14 +278,17 @@ def test_sentence_takes_the_sign_of_the_tested_correlation():
     # Capacity acts by a curve: the straight line leaves +0.3, but inside tiers the link is negative.
     table = _table((-0.7, 0.01), (0.3, 0.01))
     cells = dict(table.cells)
-    cells["r_estimate_divergence_given_capacity"] = Correlation(0.3, 0.01, tested=-0.6)
+    cells[DATA] = replace(cells[DATA], tested=-0.6)
     bent = replace(table, pearson=Correlations(cells, ()))
     assert "falls with label divergence once capacity is held fixed" in sentence(bent)
 
 
 def test_sentence_over_pooled_runs_speaks_of_them_together():
     text = sentence(_table((-0.7, 0.01), (0.1, 0.5), runs=3))
-    assert text.startswith("Over these 3 runs the statistic tracks capacity")
+    assert text.startswith(
+        "Over these 3 runs the statistic tracks capacity (mean r = -0.70, p = 0.01, 95 % interval over 3 "
+        "runs -0.90 to -0.50)"
+    )
     nothing = sentence(_table(None, None, None, runs=3))
     assert nothing.startswith("Nothing can be said of the statistic in these 3 runs")
 

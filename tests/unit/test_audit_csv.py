@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +47,19 @@ def test_audit_csv_takes_columns_in_any_order_and_ignores_others(tmp_path):
 def test_audit_csv_takes_blank_lines_anywhere_and_spaces_around_names(tmp_path):
     plain = audit_csv(write(tmp_path, HEAD, *ROWS), **FAST)
     spaced = HEAD.replace(",", " , ")
-    assert audit_csv(write(tmp_path, "", "  ", f" {spaced} ", *ROWS[:3], " ", *ROWS[3:]), **FAST) == plain
+    blank = ["", "  ", f" {spaced} ", *ROWS[:3], " ", *ROWS[3:], ",,,"]  # the last as spreadsheets write it
+    assert audit_csv(write(tmp_path, *blank), **FAST) == plain
     with pytest.raises(DataError, match="statistic is 'x' on line 11 of"):
         audit_csv(write(tmp_path, "", HEAD, *ROWS, "z,x,1,1"))
+
+
+def test_audit_csv_takes_names_of_columns_in_capitals_and_labels_as_they_stand(tmp_path):
+    rows = [f"{row},{0.2 + i / 20}" for i, row in enumerate(ROWS)]
+    plain = audit_csv(write(tmp_path, f"{HEAD},width", *rows), **FAST)
+    assert audit_csv(write(tmp_path, f"{HEAD.title()},WIDTH", *rows), **FAST) == plain
+    both = [f"{row},{run}" for row in ROWS for run in ("A", "a")] + ["C0,1,1,1,a"]
+    runs = audit_csv(write(tmp_path, f"{HEAD},Run", *both), **FAST).runs
+    assert [(run.seed, run.table.clients) for run in runs] == [("A", 8), ("a", 9)]
 
 
 def test_audit_csv_takes_1_and_01_for_one_seed(tmp_path):
@@ -110,12 +122,16 @@ def test_audit_csv_says_that_nothing_can_be_said_when_the_statistic_is_constant(
             [HEAD.replace(",", ";"), *ROWS],
             r"has the columns client;statistic;capacity;divergence, but client, ",
         ),
-        ([HEAD.replace("capacity", "Capacity"), *ROWS], "but capacity must be there too"),
+        (
+            [HEAD.replace(",", "\t"), *ROWS],
+            r"has the columns client\tstatistic\tcapacity\tdivergence, but client, ",
+        ),
         ([""], "has the columns none, but client, statistic, capacity, divergence must be there too"),
         (
             [f"{HEAD},capacity", *ROWS],
-            r"has the column capacity 2 times, but no two columns may share a name",
+            r"column capacity 2 times, but no two columns may share a name, in capitals or not\. Rename",
         ),
+        ([f"{HEAD},CAPACITY", *(f"{row},1" for row in ROWS)], "has the column capacity 2 times"),
         ([HEAD], r"the number of clients in table .* is 0, but .* need at least 4\. Add clients\."),
         ([HEAD, *ROWS[:3]], "is 3, but correlations at fixed capacity need at least 4"),
         (
@@ -133,6 +149,12 @@ def test_audit_csv_says_that_nothing_can_be_said_when_the_statistic_is_constant(
         ([HEAD, *ROWS, "z,1,1,nan"], "divergence is 'nan' on line 10"),
         ([HEAD, *ROWS, "z,1e999,1,1"], "statistic is '1e999' on line 10"),
         ([HEAD, *ROWS, "z,1_5,1,1"], "statistic is '1_5' on line 10"),
+        ([HEAD, *ROWS, 'z,"1,000",1,1'], "statistic is '1,000' on line 10"),
+        ([HEAD, *ROWS, "z,1,-Inf,1"], "capacity is '-Inf' on line 10"),
+        (
+            [f"{HEAD},run", *(f"{row},a" for row in ROWS), "z,1,1,1,"],
+            r"run is '' on line 10 of table .*, but every run needs a name\. Fill the cell\.",
+        ),
         ([HEAD, *ROWS, ",1,1,1"], r"client is '' on line 10 of .*, but every client needs a name"),
         ([HEAD, *ROWS, "z,1,1"], r"line 10 of table .* is of 3 cells, but the first line names 4 columns"),
         ([HEAD, *ROWS, "z,1,1,1,9"], "is of 5 cells, but the first line names 4 columns"),
@@ -208,3 +230,24 @@ def test_audit_command_exits_with_2_when_the_input_is_bad(arguments, message):
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert result.stdout == ""
+
+
+def test_audit_command_of_a_table_loads_neither_torch_nor_the_report(tmp_path):
+    # They take seconds, and a table of twenty clients is audited in a tenth of one.
+    path = write(tmp_path, HEAD, *ROWS)
+    heavy = (
+        "torch",
+        "pandas",
+        "matplotlib",
+        "scipy.stats",
+        "datasets",
+        "widthwise.engine",
+        "widthwise.report",
+    )
+    program = (
+        "import sys; from widthwise.cli import app; "
+        f"app(['audit', '--table', {str(path)!r}], standalone_mode=False); "
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"

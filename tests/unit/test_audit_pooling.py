@@ -8,6 +8,8 @@ from widthwise.audit import Clients, audit_table, pooled_table
 from widthwise.audit.correlation import correlation
 from widthwise.audit.resampling import bootstrap_interval, t_interval
 from widthwise.audit.table import COLUMNS
+from widthwise.audit.text import cell_parts, detectable_text
+from widthwise.audit.verdict import sentence
 from widthwise.core.errors import InputError
 
 MARGINAL, CAPACITY, GIVEN, WIDTH = COLUMNS
@@ -70,14 +72,62 @@ def test_pooled_table_tests_together_what_no_run_shows_alone():
     assert pooled_table(runs, permutations=999, bootstrap=10)[GIVEN].p_value <= 0.01
 
 
-def test_pooled_table_leaves_out_runs_without_a_correlation_and_says_how_many_count():
+def test_pooled_table_states_for_each_figure_the_runs_it_rests_on():
+    # 12 clients each; the second run has no statistic that varies, the third one capacity, the fourth none
+    # measured. Widths were measured in the first alone.
+    full, noise = _run(1), np.random.default_rng(7).normal(size=(2, 12))
+    flat = Clients(np.ones(12), TIERS, np.arange(12.0))
+    level = Clients(noise[0], np.full(12, 0.5), noise[1])
+    missing = Clients(None, TIERS, np.arange(12.0))
+    pooled = pooled_table([full, flat, level, missing], **FAST)
+    assert (pooled.runs, pooled.clients) == (4, 48)
+    rests_on = {MARGINAL: [full, level], CAPACITY: [full], GIVEN: [full, level], WIDTH: [full]}
+    unlike, unmeasured = "the statistic is the same for every client", "the statistic was not measured"
+    for column, runs in rests_on.items():
+        cell, alone = pooled[column], pooled_table(runs, **FAST)[column]
+        assert (cell.runs, cell.clients) == (len(runs), 12 * len(runs))
+        found = cell.value, cell.p_value, cell.run_interval, cell.interval, cell.detectable_r
+        assert found == (alone.value, alone.p_value, alone.run_interval, alone.interval, alone.detectable_r)
+    assert pooled[CAPACITY].left_out == (unlike, "the capacity is the same for every client", unmeasured)
+    assert pooled[WIDTH].left_out == ("the width was not measured",) * 3
+    assert pooled.to_json()["basis"][MARGINAL] == {
+        "runs": 2,
+        "clients": 24,
+        "detectable_r": pooled[MARGINAL].detectable_r,
+        "left_out": [unlike, unmeasured],
+    }
+    assert (
+        pooled.power.smallest_detectable_r == pooled_table([full, level], **FAST).power.smallest_detectable_r
+    )
+    # Capacity 0.5: 4 clients of the first run and 12 of the third; 0.25: those of the first alone.
+    tiers = {tier.tier: (tier.runs, tier.clients) for tier in pooled.within_tier}
+    assert tiers == {0.25: (1, 4), 0.5: (2, 16), 1.0: (1, 4)}
+
+
+def test_sentence_and_cells_of_a_pool_say_how_many_runs_they_rest_on():
     flat = Clients(np.ones(12), TIERS, np.arange(12.0))
     pooled = pooled_table([_run(1), flat, _run(2)], **FAST)
-    assert pooled[GIVEN].runs == 2
-    assert pooled[GIVEN].value == pytest.approx(pooled_table([_run(1), _run(2)], **FAST)[GIVEN].value)
-    nothing = pooled_table([flat, flat], **FAST)[GIVEN]
-    assert (nothing.value, nothing.runs) == (None, 0)
-    assert nothing.reason == "the statistic is the same for every client"
+    words = sentence(pooled)
+    assert words.startswith("Over these 3 runs the statistic ")
+    assert words.count("95 % interval over 2 of 3 runs") == 2
+    value, _, over, bootstrap = cell_parts(pooled[GIVEN])
+    assert value == f"{pooled[GIVEN].value:+.2f}"
+    assert over.startswith("t over 2 of 3 runs [")
+    assert bootstrap.startswith("bootstrap [")
+    single = pooled_table([_run(1), flat], **FAST)
+    assert "in 1 of 2 runs" in cell_parts(single[GIVEN])
+    assert sentence(single).count(", in 1 of 2 runs)") == 2
+
+
+def test_pooled_table_without_any_correlation_says_why():
+    flat = Clients(np.ones(12), TIERS, np.arange(12.0))
+    nothing = pooled_table([flat, flat], **FAST)
+    cell = nothing[GIVEN]
+    assert (cell.value, cell.runs, cell.clients, cell.detectable_r) == (None, 0, 0, None)
+    assert cell.reason == "the statistic is the same for every client"
+    assert cell.left_out == (cell.reason,) * 2
+    assert detectable_text(cell) == "–"
+    assert [(tier.runs, tier.clients) for tier in nothing.within_tier] == [(0, 8)] * 3
 
 
 def test_pooled_table_takes_runs_of_different_sizes_and_tiers():

@@ -13,10 +13,12 @@ from widthwise.audit.correlation import correlation, is_constant, ranks, residua
 from widthwise.audit.measure import audit_table
 from widthwise.audit.resampling import affordable, bootstrap_interval, permutation_test
 from widthwise.audit.table import COLUMNS
+from widthwise.audit.verdict import sentence
 from widthwise.core.errors import InputError
 
 MARGINAL, CAPACITY, GIVEN, WIDTH = COLUMNS
 TIERS = np.repeat([0.25, 0.5, 0.75, 1.0], 5)
+UNDEFINED = {"r_estimate_divergence": None, "runs": 0}
 
 
 def test_correlation_agrees_with_scipy_and_pingouin():
@@ -181,6 +183,18 @@ def test_permutation_test_is_none_when_nobody_can_be_exchanged():
     assert permutation_test(x, x, x, 100, np.random.default_rng(0)) is None
 
 
+def test_permutation_test_takes_strata_of_one_size_together_and_agrees_with_counting():
+    # Strata of 2, 3, 2, 3 and 1 clients, mixed: 2! 3! 2! 3! = 144 arrangements.
+    labels = np.array([0, 1, 2, 3, 1, 0, 3, 2, 1, 3, 4])
+    x, y = np.random.default_rng(19).normal(size=(2, 11))
+    exact = permutation_test(x, y, labels, 144, np.random.default_rng(0))
+    assert exact.exact
+    few = [permutation_test(x, y, labels, 143, np.random.default_rng(seed)) for seed in range(40)]
+    assert not any(found.exact for found in few)
+    # 40 x 143 = 5,720 draws: standard error 0.0066 at most, five of them and 1 / 144 for the + 1.
+    assert np.mean([found.p_value for found in few]) == pytest.approx(exact.p_value, abs=0.04)
+
+
 def test_permutation_test_does_not_depend_on_the_block_size(monkeypatch):
     x, y = np.random.default_rng(5).normal(size=(2, 12))
     whole = permutation_test(x, y, np.zeros(12), 500, np.random.default_rng(0))
@@ -300,7 +314,26 @@ def test_audit_table_has_no_p_value_given_capacity_when_no_two_clients_share_one
     cell = audit_table(statistic, np.arange(1, 11) / 10, divergence, permutations=99, bootstrap=99)[GIVEN]
     assert cell.value is not None
     assert cell.p_value is None
-    assert cell.reason == "no two clients have the same capacity, so nothing can be permuted: no p-value"
+    assert cell.reason == (
+        "no two clients have the same capacity, so there is no p-value: round capacity to a few levels"
+    )
+    assert (cell.clients, cell.detectable_r) == (10, None)
+
+
+def test_audit_table_takes_thousands_of_tiers():
+    # Half of 5,000 clients share their capacity with one other, the rest with nobody: power by Fisher's z at
+    # 1,250 degrees of freedom is 2.802 / sqrt(1,250) = 0.079.
+    capacity = np.concatenate([np.repeat(np.arange(1, 1_251), 2), np.arange(2_000, 4_500)])
+    data, noise = np.random.default_rng(20).normal(size=(2, 5_000))
+    fast = {"permutations": 199, "bootstrap": 1}
+    table = audit_table(0.5 * data + noise + 1e-3 * capacity, capacity, data, **fast)
+    assert table[GIVEN].p_value == pytest.approx(1 / 200)
+    assert table[GIVEN].tested == pytest.approx(0.5 / np.sqrt(1.25), abs=0.1)  # standard error 0.023
+    assert table[GIVEN].detectable_r == pytest.approx(0.079, abs=5e-3)
+    assert len(table.within_tier) == 3_750
+    apart = audit_table(noise, np.arange(5_000), data, **fast)
+    assert (apart[GIVEN].p_value, apart[GIVEN].detectable_r) == (None, None)
+    assert sentence(apart).count("round capacity to a few levels") == 1
 
 
 def test_audit_table_leaves_small_and_constant_tiers_open():
@@ -309,10 +342,11 @@ def test_audit_table_leaves_small_and_constant_tiers_open():
     divergence = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3, 0.2, 0.1])
     tiers = audit_table(statistic, capacity, divergence, permutations=9, bootstrap=9).within_tier
     assert [t.to_json() for t in tiers[:2]] == [
-        {"tier": 0.25, "clients": 2, "r_estimate_divergence": None, "reason": "fewer than 3 clients"},
-        {"tier": 0.5, "clients": 3, "r_estimate_divergence": None, "reason": "no variation inside the tier"},
+        {**UNDEFINED, "tier": 0.25, "clients": 2, "reason": "fewer than 3 clients"},
+        {**UNDEFINED, "tier": 0.5, "clients": 3, "reason": "no variation inside the tier"},
     ]
     assert tiers[2].r_estimate_divergence == pytest.approx(-1.0)
+    assert (tiers[2].runs, tiers[2].clients) == (1, 3)
 
 
 def test_audit_table_leaves_everything_open_for_two_clients():

@@ -37,7 +37,9 @@ def test_configuration_page_lists_every_key(section: type) -> None:
 
 def test_configuration_page_lists_every_option_of_every_part_with_its_part() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| (?:policy |objective )?([\w-]+(?:, [\w-]+)*) \|", page("docs/configuration.md"), re.M
+        r"^\| `(\w+)` \| (?:policy |objective |selector )?([\w-]+(?:, [\w-]+)*) \|",
+        page("docs/configuration.md"),
+        re.M,
     )
     listed = {
         option: [owner for key, owners in rows if key == option for owner in owners.split(", ")]

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from widthwise.audit import audit
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.report import build_report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Audits take seconds each; how many resamples they draw is their own tests' business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("widthwise.report.page.audit", partial(audit, permutations=99, bootstrap=99))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +79,10 @@ def test_build_report_writes_every_figure_as_pdf_and_links_it(study):
 
 def test_build_report_escapes_what_comes_from_files(make_run, tmp_path: Path, parse):
     hostile = "<b>x</b> & $\\alpha$"
-    page = build_report(
-        [make_run(hostile, rounds=3, folder="run")], tmp_path / "report.html", title="<i>t</i>"
-    )
+    page = build_report([make_run(hostile, rounds=3, folder="run")], tmp_path / "report.html")
     text = page.read_text(encoding="utf-8")
     assert "<b>x" not in text
-    assert "<i>t" not in text
-    assert "&lt;b&gt;x&lt;/b&gt; &amp; $\\alpha$" in text
+    assert "<h1>&lt;b&gt;x&lt;/b&gt; &amp; $\\alpha$ on digits</h1>" in text
     assert "a processor &lt;with &amp; signs&gt;" in text
     assert parse(text).open == []
     assert (tmp_path / "figures" / "widths-1-b-x-b-alpha.pdf").is_file()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
-from widthwise.audit import audit
+from widthwise.audit import audit, pooled_table
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.report import build_study_report
+from widthwise.report.study.results import read_study
 from widthwise.studies import Study, plan
 
 BASE = {
@@ -51,6 +53,15 @@ SESSION = {
     "seconds": 7200.0,
 }
 Write = Callable[..., Path]
+RESAMPLES = {"permutations": 99, "bootstrap": 99}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Audits take seconds each; how many resamples they draw is their own tests' business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("widthwise.report.study.pooled_audit.pooled_table", partial(pooled_table, **RESAMPLES))
+        yield
 
 
 def write_study(root: Path, write_run: Write, runs: dict[str, Any], **study: Any) -> Path:
@@ -146,7 +157,20 @@ def test_tables_form_no_difference_on_other_data(paper_study):
     mean = one(paper_study, "table-3", task="dhcd", method="hasfl", quantity="final", seed="mean")
     assert (mean["paper"], mean["difference"], mean["n"]) == ("77.7", "", "1")
     assert mean["state"] == "s42 finished; s43 unfinished: 2 of 4 rounds"
-    assert "other data" in (paper_study / "tables" / "table-3.tex").read_text(encoding="utf-8")
+    shown = (paper_study / "tables" / "table-3.tex").read_text(encoding="utf-8")
+    assert "other data" in shown
+    assert r"EMNIST: 77.7 $\pm$ 4.6" in shown
+
+
+def test_numbers_of_another_data_set_bear_its_name(paper_study):
+    text = (paper_study / "report.html").read_text(encoding="utf-8")
+    row = one(paper_study, "claims", claim="1a", task="dhcd")
+    assert row["paper_task"] == "EMNIST"
+    assert "EMNIST: −0.76" in text  # Table 5: the mean of −.75, −.72 and −.81
+    together = one(paper_study, "claims", claim="2b", task="CIFAR-10")
+    assert together["paper_task"] == "CIFAR-10"
+    first = one(paper_study, "table-5", task="dhcd", quantity="r(H, capacity)", seed="42")
+    assert (first["paper"], first["paper_task"], first["difference"]) == ("-0.75", "EMNIST", "")
 
 
 def test_tables_say_what_was_not_run(paper_study):
@@ -188,8 +212,8 @@ def test_claims_have_verdicts_and_name_their_runs(paper_study):
     fedprox = one(paper_study, "claims", claim="4d", task="CIFAR-10")
     assert (fedprox["verdict"], fedprox["reason"]) == ("not tested", "no finished run of fedprox")
     share = one(paper_study, "claims", claim="4a", task="Shakespeare LSTM", statistic=LSTM_SHARE)
-    # Table 1 prints 0.06 of 0.82 million parameters; exactly, 59,159 of 823,895 are 7.18 %.
-    assert (share["value"], share["verdict"]) == (str(round(100 * 59159 / 823895, 9)), "not supported")
+    # Table 1 prints 0.06 of 0.82 million parameters; exactly, 59,159 of 823,895 are 7.18 %: rounded, 7.
+    assert (share["value"], share["verdict"]) == (str(round(100 * 59159 / 823895, 9)), "supported")
 
 
 LSTM_SHARE = "parameters at width 0.25 in % of width 1 (counted exactly)"
@@ -241,6 +265,9 @@ def test_build_study_report_of_a_study_without_a_paper(write_run, tmp_path: Path
     assert "2 of 2 planned runs finished · digits · 2 methods · seeds 42" in text
     assert "Claims of the paper" not in text
     assert "one seed: no interval" in text
+    figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.pdf")}
+    assert {"accuracy", "loss"} < figures
+    assert "Figure " not in text
     tables = {path.name for path in (tmp_path / "out" / "tables").glob("*.csv")}
     assert {"all-results.csv", "comparisons.csv", "headline.csv"} <= tables
     assert not tables & {"claims.csv", "table-1.csv", "table-3.csv"}
@@ -251,9 +278,9 @@ def test_build_study_report_counts_a_damaged_run_as_failed(write_run, tmp_path: 
         tmp_path, write_run, {"hasfl-s42": "finished"}, methods={"hasfl": METHODS["hasfl"]}, seeds=[42]
     )
     (root / "hasfl-s42" / "partition.json").write_text("{", encoding="utf-8")
-    text = build_study_report(root).read_text(encoding="utf-8")
-    assert "0 of 1 planned runs finished" in text
-    assert "failed: partition.json in run folder" in text
+    (cell,) = read_study(root).cells
+    assert not cell.done
+    assert cell.state.startswith("failed: partition.json in run folder")
 
 
 def test_build_study_report_refuses_what_is_no_study(write_run, tmp_path: Path):
@@ -278,7 +305,7 @@ def test_build_study_report_refuses_an_unknown_paper(write_run, tmp_path: Path):
 
 def test_pooled_audit_table_holds_the_audit_of_all_seeds(paper_study):
     paths = [paper_study / f"cifar10/hasfl-s{seed}" for seed in (42, 43)]
-    (pooled,) = audit(paths).pooled.values()
+    (pooled,) = audit(paths, **RESAMPLES).pooled.values()
     where = {"task": "CIFAR-10", "method": "hasfl", "quantity": "r(H, capacity)"}
     for kind, cells in (("pearson", pooled.table.pearson), ("spearman", pooled.table.spearman)):
         row = one(paper_study, "pooled-audit", **where, kind=kind)
@@ -294,7 +321,6 @@ def test_build_study_report_leaves_out_runs_of_another_configuration(write_run, 
     write_study(tmp_path, write_run, runs, seeds=[42])
     config = tmp_path / "hasfl-s42" / "config.yaml"
     config.write_text(re.sub(r"local_epochs: \d+", "local_epochs: 7", config.read_text()))
-    build_study_report(tmp_path)
-    states = {row["path"]: row["state"] for row in rows(tmp_path, "results")}
+    states = {cell.path: cell.state for cell in read_study(tmp_path).cells}
     assert states["fedavg-s42"] == "finished"
     assert states["hasfl-s42"] == "other configuration: training.local_epochs 7, now 5"

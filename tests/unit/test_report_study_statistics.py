@@ -7,8 +7,9 @@ import math
 import pytest
 from scipy.stats import ttest_1samp
 
-from widthwise.report.study.claims import Finding, Region, judge, outcomes
+from widthwise.report.study.claims import OVER_TASKS, Finding, judge, outcomes
 from widthwise.report.study.statistics import Estimate, estimate, paired, pooled
+from widthwise.studies.claims import Claim, Contrast, Region
 
 
 def test_estimate_gives_the_interval_of_a_t_test():
@@ -30,6 +31,13 @@ def test_estimate_of_one_seed_has_no_interval_and_of_none_is_none():
     assert estimate([]) is None
 
 
+def test_estimate_ends_at_the_limits():
+    # 2.484 sd (see above) to each side of -.9 would be -1.148 to -.652.
+    found = estimate([-0.8, -0.9, -1.0], (-1.0, 1.0))
+    assert found.low == -1.0
+    assert found.high == pytest.approx(-0.9 + 0.1 * 4.302653 / math.sqrt(3))
+
+
 def test_paired_and_pooled_use_common_seeds_only():
     assert paired({1: 3.0, 2: 5.0}, {2: 1.0, 3: 9.0}) == {2: 4.0}
     assert pooled([{1: 2.0, 2: 4.0}, {2: 8.0}]) == {2: 6.0}
@@ -45,11 +53,11 @@ def test_paired_and_pooled_use_common_seeds_only():
         (0.0, 0.0, Region(low=0), "not supported"),
         (-9.0, -5.5, Region(high=-5), "supported"),
         (-4.0, 1.0, Region(high=-5), "not supported"),
-        (-1.9, 1.9, Region(-2, 2), "supported"),
-        (2.1, 6.0, Region(-2, 2), "not supported"),
-        (-6.0, -2.1, Region(-2, 2), "not supported"),
-        (1.0, 3.0, Region(-2, 2), "undecided at this scale"),
-        (-9.0, 9.0, Region(-2, 2), "undecided at this scale"),
+        (-1.9, 1.9, Region(low=-2, high=2), "supported"),
+        (2.1, 6.0, Region(low=-2, high=2), "not supported"),
+        (-6.0, -2.1, Region(low=-2, high=2), "not supported"),
+        (1.0, 3.0, Region(low=-2, high=2), "undecided at this scale"),
+        (-9.0, 9.0, Region(low=-2, high=2), "undecided at this scale"),
     ],
 )
 def test_judge_compares_the_interval_with_the_region(low, high, region, verdict):
@@ -62,13 +70,17 @@ def test_judge_has_no_verdict_without_interval_or_runs():
 
 
 def test_region_says_what_it_allows():
-    regions = (Region(high=0), Region(low=-0.5), Region(-2, 2), Region(7, 14))
+    regions = (Region(high=0), Region(low=-0.5), Region(low=-2, high=2), Region(low=7, high=14))
     assert [str(region) for region in regions] == ["< 0", "> −0.5", "within ±2", "7 to 14"]
 
 
-def test_outcomes_lists_claims_by_their_verdicts_on_all_tasks():
+def test_outcomes_lists_claims_by_verdict_and_names_the_tasks_where_verdicts_differ():
     def finding(name: str, task: str, verdict: str) -> Finding:
-        return Finding(name, f"c{name}", "", task, "", Region(low=0), None, None, verdict, 1)
+        statistics = (Contrast(quantity="final", of="x"),)
+        claim = Claim(
+            name=name, short=f"c{name}", sentence="", statistics=statistics, region=Region(low=0), tasks=()
+        )
+        return Finding(claim, task, "", None, None, verdict)
 
     found = [
         finding("1", "a", "supported"),
@@ -76,14 +88,14 @@ def test_outcomes_lists_claims_by_their_verdicts_on_all_tasks():
         finding("2", "a", "supported"),
         finding("2", "b", "not tested"),
         finding("3", "a", "supported"),
-        finding("3", "b", "not supported"),
+        finding("3", "b", "undecided at this scale"),
+        finding("3", "c", "supported"),
         finding("4", "a", "not tested"),
         finding("5", "a", "undecided at this scale"),
-        finding("5", "these tasks together", "supported"),
+        finding("5", OVER_TASKS, "supported"),
     ]
     assert outcomes(found) == {
-        "supported": ["c1 (1)", "c2 (2)"],
-        "undecided at this scale": ["c5 (5)"],
-        "not tested": ["c4 (4)"],
-        "different between tasks": ["c3 (3)"],
+        "supported": ["c1 (1)", "c2 (2) on a", "c3 (3) on a, c"],
+        "undecided at this scale": ["c3 (3) on b", "c5 (5)"],
+        "not tested": ["c2 (2) on b", "c4 (4)"],
     }

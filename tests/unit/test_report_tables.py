@@ -70,6 +70,14 @@ def test_widths_plot_says_how_many_train_all_or_more_than_they_can(make_run):
         assert "Mean capacity 0.62" in plot.alt
 
 
+def test_results_table_labels_masked_compute(make_run):
+    runs = [
+        _edit(make_run(name), "result.json", compute=how) for name, how in (("a", "dense"), ("b", "masked"))
+    ]
+    table = results_table(group_runs([load_run(run) for run in runs]))
+    assert [row[0] for row in table.rows] == ["a", "b (masked compute)"]
+
+
 def test_results_table_shows_dashes_for_an_unfinished_method(make_run):
     table = results_table(group_runs([load_run(make_run(finished=False))]))
     assert table.rows == (("hasfl", "0 (+ 1 unfinished)", *["–"] * 6),)
@@ -135,11 +143,14 @@ def test_provenance_tables_say_where_how_and_on_what(make_run, tmp_path):
 
 def test_audit_tables_show_numbers_reasons_and_spread(make_run):
     paths = [make_run(seed=1), make_run(seed=2), make_run("uniform", capacity_link=None)]
-    cells, spread, tiers = audit_tables(audit(paths, permutations=2000, bootstrap=100))
+    cells, together, spread, tiers = audit_tables(audit(paths, permutations=2000, bootstrap=100))
     assert cells.rows[0][0] == "hasfl s1"
     assert cells.rows[0][2].startswith("-0.9")
     assert "p < 0.001 [-" in cells.rows[0][2]
     assert cells.rows[2][1] == "– (the estimate was not measured)"
+    assert [row[0] for row in together.rows] == ["hasfl"]
+    assert re.fullmatch(r"-0\.9\d p < 0\.001 t over 2 runs \[-.*\] bootstrap \[-.*\]", together.rows[0][2])
+    assert 0 < float(together.rows[0][-1]) < 0.6
     assert "n = 2)" in spread.rows[0][2]
     assert [row[0] for row in spread.rows] == ["hasfl"]
     assert tiers.head == ("run", "capacity 0.25", "capacity 0.5", "capacity 0.75", "capacity 1")

@@ -31,19 +31,20 @@ def test_estimate_counts_what_the_runs_will_count(tmp_path: Path) -> None:
         "heterofl": {"method.name": "heterofl"},
         "fjord": {"method.name": "fjord"},
         "weak": {"method.name": "exclude-the-weak"},
+        "masked": {"method.name": "fiarse"},
         "random": {"method": {"name": "random-budget", "matched_to": "heterofl"}},
     }
     planned = plan(Study(base=BASE, methods=methods, seeds=[3]), tmp_path)
     estimates = estimate_study(planned)
-    assert [one.state for one in estimates] == ["new"] * 4
-    for planned_run, estimate in zip(planned[:3], estimates, strict=False):
+    assert [one.state for one in estimates] == ["new"] * 5
+    for planned_run, estimate in zip(planned[:4], estimates, strict=False):
         result = run(planned_run.config, planned_run.path).result
         assert result is not None
         assert estimate.macs == result["macs"]
         assert estimate.bytes == result["bytes_up"] + result["bytes_down"]
         assert estimate.mean_width == pytest.approx(result["mean_width"])
         assert estimate.seconds == estimate.seconds_left > 0
-    assert estimates[3].macs == estimates[0].macs  # it is matched to it
+    assert estimates[4].macs == estimates[0].macs  # it is matched to it
     (again,) = estimate_study(planned[:1])
     assert (again.state, again.rounds_done, again.seconds_left) == ("finished", 3, 0.0)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from widthwise.audit.table import COLUMNS
 from widthwise.core.errors import ConfigError
+from widthwise.methods import build_method
 from widthwise.studies import bundled_studies, load_study
+from widthwise.studies.claims import Share
 from widthwise.studies.expected import expected_names, load_expected
 
 
@@ -36,8 +39,8 @@ def test_load_expected_gives_the_cells_that_the_paper_prints(paper):
 
 
 def test_load_expected_gives_correlations_and_costs(paper):
-    assert paper.correlations["CIFAR-10"][44] == (0.21, -0.84, -0.40, -0.46)  # Table 5
-    assert paper.correlations["EMNIST"][42][1] == -0.75
+    assert paper.correlations["hasfl"]["CIFAR-10"][44] == (0.21, -0.84, -0.40, -0.46)  # Table 5
+    assert paper.correlations["hasfl"]["EMNIST"][42][1] == -0.75
     by_title = {model.title: model.rows for model in paper.costs}  # Table 1
     assert by_title["EMNIST CNN"][0.75] == (1.85, 66.6, 7.40)
     assert by_title["Shakespeare LSTM"][0.25] == (0.06, 4.1, 0.24)
@@ -60,6 +63,28 @@ def test_result_takes_the_decay_from_the_means_where_it_is_not_printed(paper):
 def test_result_is_none_where_the_paper_has_no_row(paper):
     assert paper.result("EMNIST", "heterofl") is None
     assert paper.result(None, "hasfl") is None
+
+
+@pytest.mark.parametrize("name", expected_names())
+def test_names_in_a_paper_are_its_own(name):
+    paper = load_expected(name)
+    known = list(paper.methods)
+    titles = [model.title for model in paper.costs]
+    for method in paper.methods.values():
+        build_method(method.method)  # its parts and options exist
+    for label, method in paper.methods.items():
+        assert method.matched_to is None or method.matched_to in known[: known.index(label)]
+    for shown in (*paper.tables.values(), *paper.figures.values()):
+        assert set(shown.methods) <= set(known)
+    assert {method for rows in paper.results.values() for method in rows} <= set(known)
+    assert set(paper.correlations) <= set(known)
+    assert len({claim.short for claim in paper.claims}) == len(paper.claims)
+    for claim in paper.claims:
+        for statistic in claim.statistics:
+            assert set(claim.tasks) <= set(titles if isinstance(statistic, Share) else paper.tasks)
+            assert set(getattr(statistic, "methods", ())) <= set(known)
+            assert getattr(statistic, "correlation", COLUMNS[0]) in COLUMNS
+        assert claim.region.low < claim.region.high
 
 
 def test_load_expected_refuses_an_unknown_name():

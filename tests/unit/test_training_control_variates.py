@@ -47,9 +47,14 @@ def federate(toy, widths, objective, rounds, *, cohorts=None, **config):
             for name in objective.client_state:
                 toy.space.scatter_add_(controls[r.client_id], r.state[name], r.spec)
         w = w + total / count.clamp(min=1)
-        server = objective.server_update(toy.space, server, reports, np.array(widths))
+        server = objective.server_update(toy.space, server, reports, count_holders(leading, np.array(widths)))
         trajectory.append(w.clone())
     return trajectory, server[SERVER]["w"], [c["w"] for c in controls]
+
+
+def leading(width: float) -> dict[str, torch.Tensor]:
+    """Return what nested slices of the four coordinates can reach."""
+    return {"w": torch.arange(4) < 4 * width}
 
 
 def optimum(toy, widths) -> torch.Tensor:
@@ -112,10 +117,14 @@ def test_client_control_includes_weight_decay_as_part_of_the_step(make_toy) -> N
     torch.testing.assert_close(report.state[CLIENT]["w"], a * (2 - b) + 0.3 * 2, rtol=1e-12, atol=0)
 
 
-def test_count_holders_counts_clients_by_what_they_can_reach(make_toy) -> None:
-    toy = make_toy("bowl")
-    counts = count_holders(toy.space, toy.params, np.array([0.25, 0.5, 0.5]))
+def test_count_holders_counts_clients_by_what_they_can_reach() -> None:
+    counts = count_holders(leading, np.array([0.25, 0.5, 0.5, 0.0]))
     assert counts["w"].tolist() == [3, 2, 1, 1]  # nobody reaches the last two: 1 keeps the quotient at 0
+
+
+def test_count_holders_counts_everybody_who_takes_part_when_slices_move_over_everything() -> None:
+    counts = count_holders(lambda width: {"w": torch.ones(4, dtype=torch.bool)}, np.array([0.25, 0.5, 0.0]))
+    assert counts["w"].tolist() == [2, 2, 2, 2]
 
 
 def test_momentum_is_refused_unless_forced() -> None:

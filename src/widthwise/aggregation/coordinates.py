@@ -41,7 +41,8 @@ class CoordinateMean:
         Args:
             space: Knows where the slice lies in the global model.
             spec: The slice that ``delta`` lives on.
-            delta: Local minus received parameters, in the shapes of ``spec``.
+            delta: Local minus received parameters, in the shapes of ``spec``. Outside the mask of a spec that
+                has one, it does not count.
             weight: w_i > 0.
 
         Raises:
@@ -65,11 +66,10 @@ class CoordinateMean:
                     f"The update of {name!r} has shape {tuple(delta[name].shape)}, but its slice at width "
                     f"{spec.width:g} has shape {tuple(shape)}. Send the update together with its own spec."
                 )
-        space.scatter_add_(self.total, delta, spec, weight)
+        space.scatter_add_(self.total, spec.masked(delta), spec, weight)
         one = torch.ones((), dtype=torch.float64)
-        space.scatter_add_(
-            self.weight, {name: one.expand(shape) for name, shape in shapes.items()}, spec, weight
-        )
+        held = spec.masked({name: one.expand(shape) for name, shape in shapes.items()})
+        space.scatter_add_(self.weight, held, spec, weight)
 
     def merge_(self, other: CoordinateMean) -> None:
         """Fold the sums of another accumulator in (associative and commutative up to float64 rounding)."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from widthwise.allocation.costs import Costs, Currency
 from widthwise.core.records import Cohort
+from widthwise.core.traits import Trait
 
 Widths = NDArray[np.float64]
 
@@ -75,6 +76,11 @@ class Policy(BaseModel):
     def currency_of_budget(self) -> Currency:
         """What ``population.costs`` must be in."""
         return "width"
+
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """What slices must be: where a budget is not in widths, of a cost that follows the width."""
+        return frozenset() if self.currency_of_budget == "width" else frozenset({Trait.DENSE})
 
     def init(self, population: Population) -> PolicyState:
         """Return the state before the first round: every client at its capacity."""

@@ -49,10 +49,6 @@ class Clients:
         values: Array = getattr(self, name)
         return in_range(values)
 
-    def tier_sizes(self) -> tuple[int, ...]:
-        """Return how many clients share each capacity, in ascending order of capacity."""
-        return tuple(np.unique_counts(self.capacity).counts.tolist())
-
 
 def _vector(name: str, values: ArrayLike, length: int | None = None) -> Array:
     vector = np.asarray(values, dtype=np.float64)

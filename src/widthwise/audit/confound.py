@@ -12,9 +12,9 @@ from rich.table import Table
 
 from widthwise.audit.clients import Clients
 from widthwise.audit.measure import pooled_table
-from widthwise.audit.power import ALPHA, POWER, Power
-from widthwise.audit.table import COLUMNS, AuditTable
-from widthwise.audit.text import cell_parts, interval_text, p_text
+from widthwise.audit.power import ALPHA, POWER
+from widthwise.audit.table import COLUMNS, DATA, AuditTable
+from widthwise.audit.text import cell_parts, detectable_text, p_text
 from widthwise.audit.verdict import sentence, sentence_over_runs
 
 HEADINGS = ("r(H, TV)", "r(H, capacity)", "r(H, TV | capacity)", "r(width, TV | capacity)")
@@ -22,11 +22,14 @@ METHOD = (
     "H: the statistic (of a run: its final smoothed update divergence). TV: label divergence (of a run: "
     "total-variation distance of a client's labels to all labels). '| capacity': after linear regression on "
     "capacity. p: two-sided permutation test over all clients or, given capacity, among clients of equal "
-    "capacity. Intervals: 95 %, percentile bootstrap over clients, and over runs where several are pooled."
+    "capacity. Intervals: 95 %, of one run by percentile bootstrap over its clients. Of pooled runs, "
+    "Student's t over runs comes first, the one that speaks of further seeds; the bootstrap over clients and "
+    "runs shows the clients' chance, and where few runs differ it is too short for more."
 )
 POWER_NOTE = (
     f"Detectable r: smallest true correlation inside capacity tiers that a test at {ALPHA:.0%} finds in "
-    f"{POWER:.0%} of cases, given the number of clients of each capacity."
+    f"{POWER:.0%} of cases, given the number of clients of each capacity in the runs that "
+    "r(H, TV | capacity) rests on."
 )
 
 
@@ -144,8 +147,8 @@ class AuditReport:
         numbers = Table("run", *HEADINGS, "detectable r", title="Capacity-confound audit")
         ranks = Table("run", *HEADINGS, title="The same by ranks (Spearman)")
         for name, table, style in rows:
-            lines = (_lines(table, column) for column in COLUMNS)
-            numbers.add_row(name, *lines, _detectable(table.power), style=style)
+            lines = ("\n".join(cell_parts(table[column])) for column in COLUMNS)
+            numbers.add_row(name, *lines, detectable_text(table[DATA]), style=style)
             ranks.add_row(name, *(_short(table, column) for column in COLUMNS), style=style)
         yield numbers
         yield ranks
@@ -203,21 +206,8 @@ def _spread(values: Sequence[float | None]) -> Spread:
     return Spread(len(known), float(known.mean()), sd, float(known.min()), float(known.max()))
 
 
-def _lines(table: AuditTable, column: str) -> str:
-    cell = table[column]
-    over = (
-        [] if cell.run_interval is None else [f"t over {cell.runs} runs {interval_text(cell.run_interval)}"]
-    )
-    return "\n".join([*cell_parts(cell), *over])
-
-
 def _short(table: AuditTable, column: str) -> str:
     cell = table.spearman[column]
     if cell.value is None:
         return "–"
     return f"{cell.value:+.2f}" + ("" if cell.p_value is None else f" ({p_text(cell.p_value)})")
-
-
-def _detectable(power: Power) -> str:
-    size = power.smallest_detectable_r
-    return "none" if size is None else f"{size:.2f}"

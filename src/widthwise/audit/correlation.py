@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
 
@@ -114,8 +113,8 @@ def ranks(values: Array) -> Array:
     size = np.max(np.abs(values), axis=-1, keepdims=True)
     step = np.maximum(1e-12 * np.max(above, axis=-1, keepdims=True), BLUR * size)
     steps = np.rint(np.divide(above, step, out=np.zeros_like(above), where=step > 0))
-    ranked: Array = np.asarray(rankdata(steps, axis=-1), dtype=np.float64)
-    return ranked
+    _, codes = np.unique(steps, return_inverse=True)
+    return ranks_again(codes / 2)
 
 
 def ranks_again(ranked: Array) -> Array:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from widthwise.core.errors import InputError
-from widthwise.core.protocols import Space
+
+if TYPE_CHECKING:  # a table of clients is audited without torch
+    from torch import Tensor
+
+    from widthwise.core.protocols import Space
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,14 @@ class CoverageReport:
         never_trained_fraction: Share of all coordinates.
         output_path_fraction: Share of the coordinates of the output path.
         parameters: One row per parameter, in the model's order.
+        reason: Why nobody trains them, as a clause.
     """
 
     max_width: float
     never_trained_fraction: float
     output_path_fraction: float
     parameters: tuple[ParameterCoverage, ...]
+    reason: str
 
     @property
     def sentence(self) -> str:
@@ -54,8 +60,8 @@ class CoverageReport:
             return "Every coordinate of the model can be trained by at least one client."
         return (
             f"{self.never_trained_fraction:.1%} of the model's coordinates ({self.output_path_fraction:.1%} "
-            "of the output path) can never be trained, because no client reaches a width above "
-            f"{self.max_width:g}: they keep their initial values and still take part in every forward pass. "
+            f"of the output path) can never be trained, because {self.reason}: they keep their initial "
+            "values and still take part in every forward pass. "
             "Give at least one client the full width, or train a smaller model."
         )
 
@@ -79,11 +85,16 @@ class CoverageReport:
         yield self.sentence
 
 
-def coverage(space: Space, widths: Sequence[float]) -> CoverageReport:
+def coverage(
+    space: Space,
+    widths: Sequence[float],
+    reach: Callable[[float], Mapping[str, Tensor]] | None = None,
+) -> CoverageReport:
     """Return which global coordinates no client can ever train.
 
     A coordinate outside the widest nested slice keeps its initial value for ever while it takes part in every
-    forward pass of the global model. Nested slices contain each other, so the widest one is their union.
+    forward pass of the global model. Nested slices contain each other, so the widest one is their union;
+    for other selectors, ``reach`` says what a client of the largest width may get over the rounds.
     The *output path* is made of the parameters whose output axis is the model's output (weight and bias of
     the layers that write the logits): an untrained coordinate there adds noise straight to the logits.
     Source: Moayedikia and Troncoso Lora (2026), Proposition 3 (frozen coordinates).
@@ -91,6 +102,8 @@ def coverage(space: Space, widths: Sequence[float]) -> CoverageReport:
     Args:
         space: The model's width space.
         widths: The largest width that each client can ever get, in (0, 1].
+        reach: Width -> which coordinates clients of at most this width can ever train (bool, global shapes);
+            by default those of the nested slice.
 
     Returns:
         Shares over all parameters, over the output path and for each parameter.
@@ -105,11 +118,15 @@ def coverage(space: Space, widths: Sequence[float]) -> CoverageReport:
             raise InputError(f"a width is {width}, but it must lie in (0, 1]. Mend the capacities.")
     largest = float(max(widths))
     rows = []
-    for name, kept in space.mask(space.nested(largest)).items():
+    reached = reach(largest) if reach else space.mask(space.nested(largest))
+    for name, kept in reached.items():
         lost = kept.numel() - int(kept.sum())
         rows.append(ParameterCoverage(name, tuple(kept.shape), lost, lost / kept.numel()))
     output_path = [row for row in rows if row.name in space.output_parameters]
-    return CoverageReport(largest, _share(rows), _share(output_path), tuple(rows))
+    reason = f"no client reaches a width above {largest:g}"
+    if reach:
+        reason += ", and no slice of that width ever holds them"
+    return CoverageReport(largest, _share(rows), _share(output_path), tuple(rows), reason)
 
 
 def _share(rows: Sequence[ParameterCoverage]) -> float:

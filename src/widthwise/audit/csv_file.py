@@ -15,6 +15,7 @@ from widthwise.core.errors import DataError
 
 NEEDED = ("client", "statistic", "capacity", "divergence")
 KEYS = ("run", "seed")
+LABELS = ("client", *KEYS)
 #: What is read as a whole number, so that 1 and 01 are one seed.
 WHOLE = re.compile("[0-9]{1,18}")
 MIN_CLIENTS = 4
@@ -31,7 +32,7 @@ def audit_csv(
         path: CSV file with a header and one row per client: ``client`` (any name), ``statistic``,
             ``capacity``, ``divergence`` (numbers), and where wanted ``width`` (a number), ``run``, ``seed``.
             Rows of different ``run`` or ``seed`` are runs of one experiment and are also audited together.
-            Other columns are ignored.
+            Other columns are ignored. Names of columns are taken in capitals or not, all else as it stands.
         permutations: Arrangements that each permutation test may look at.
         bootstrap: Bootstrap resamples.
         seed: Root of the random arrangements and resamples.
@@ -60,11 +61,12 @@ def _read(file: Path) -> dict[int, Row]:
             f"table {str(file)!r} cannot be read ({why}), but it must be a CSV file in UTF-8. "
             "Name another file."
         ) from error
-    head = lines.pop(next(iter(lines), 0), [])
+    names = lines.pop(next(iter(lines), 0), [])
+    head = [name.lower() for name in names]
     missing = [column for column in NEEDED if column not in head]
     if missing:
         raise DataError(
-            f"table {str(file)!r} has the columns {', '.join(head) or 'none'}, but {', '.join(missing)} "
+            f"table {str(file)!r} has the columns {', '.join(names) or 'none'}, but {', '.join(missing)} "
             f"must be there too. Name the columns {', '.join(NEEDED)} in the first line, separated by commas."
         )
     wanted = (*NEEDED, "width", *KEYS)
@@ -72,7 +74,7 @@ def _read(file: Path) -> dict[int, Row]:
     if twice:
         raise DataError(
             f"table {str(file)!r} has the column {twice[0]} {head.count(twice[0])} times, but no two columns "
-            "may share a name. Rename one."
+            "may share a name, in capitals or not. Rename one."
         )
     for number, cells in lines.items():
         if len(cells) != len(head):
@@ -87,7 +89,7 @@ def _read(file: Path) -> dict[int, Row]:
 
 
 def _lines(file: Path, stream: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of every line that is not blank, and the number of the line they begin on."""
+    """Yield the cells of every line that has a filled one, and the number of the line they begin on."""
     reader = csv.reader(stream, strict=True)
     while True:
         number = reader.line_num + 1
@@ -100,7 +102,7 @@ def _lines(file: Path, stream: TextIO) -> Iterator[tuple[int, list[str]]]:
                 f"line {number} of table {str(file)!r} cannot be read ({error}), but a quotation mark that "
                 "is opened must be closed at the end of its cell. Mend the line."
             ) from error
-        if cells not in ([], [""]):
+        if any(cells):
             yield number, cells
 
 
@@ -108,17 +110,18 @@ def _runs(file: Path, lines: Mapping[int, Row]) -> dict[tuple[str, ...], dict[in
     """Return the lines of each run, in order of first appearance."""
     found: dict[tuple[str, ...], dict[int, Row]] = {}
     for number, row in lines.items():
+        for name in LABELS:
+            if row.get(name) == "":
+                raise DataError(
+                    f"{name} is '' on line {number} of table {str(file)!r}, but every {name} needs a name. "
+                    "Fill the cell."
+                )
         key = tuple(_whole(row[key]) for key in KEYS if key in row)
         found.setdefault(key, {})[number] = row
     for key, rows in found.items() or [((), {})]:
         seen: dict[str, int] = {}
         for number, row in rows.items():
             client = row["client"]
-            if not client:
-                raise DataError(
-                    f"client is '' on line {number} of table {str(file)!r}, but every client needs a name. "
-                    "Fill the cell."
-                )
             if client in seen:
                 raise DataError(
                     f"client {client!r}{_of(key)} is on lines {seen[client]} and {number} of table "

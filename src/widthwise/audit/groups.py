@@ -6,9 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from widthwise.engine.runs import RunResult
+if TYPE_CHECKING:  # a table of clients is audited without the engine
+    from widthwise.engine.runs import RunResult
 
 NOT_A_SETTING = ("seed", "engine", "config_hash")
 _ABSENT = object()  # unlike None, which is a value

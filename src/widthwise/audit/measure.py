@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from widthwise.audit.clients import Clients
-from widthwise.audit.correlation import METHODS, RESAMPLED, Array, correlation, is_constant, residuals
+from widthwise.audit.correlation import (
+    METHODS,
+    RESAMPLED,
+    Array,
+    correlation,
+    in_range,
+    is_constant,
+    residuals,
+)
 from widthwise.audit.resampling import (
     affordable,
     bootstrap_interval,
@@ -100,9 +108,14 @@ def pooled_table(
     run of larger numbers does not outweigh the others. They ask whether the statistic and the labels are
     linked in *these* runs; how far that carries to other seeds is what the intervals over runs are for.
 
-    Two intervals: the bootstrap draws runs and then clients (``bootstrap_interval`` says how wide that is
-    with few runs), and Student's t takes one correlation per run as one observation. With three runs it has
-    two degrees of freedom and is wide.
+    Two intervals: Student's t takes one correlation per run as one observation (``run_interval``); it is the
+    one that speaks of further seeds, and with three runs, two degrees of freedom, it is wide. The bootstrap
+    draws runs and then clients (``interval``); it shows what chance among the clients does, and over few runs
+    that differ it is too short to speak of others (``bootstrap_interval`` says by how much).
+
+    A column may be undefined in some runs (a constant statistic or capacity, nothing measured). Its figures
+    then rest on the others: ``Correlation.runs``, ``clients`` and ``detectable_r`` count these alone, and
+    ``left_out`` says why the rest is missing.
 
     Args:
         runs: One ``Clients`` per run.
@@ -136,15 +149,14 @@ def pooled_table(
     clients = sum(map(len, runs))
     permutations, bootstrap = affordable(permutations, clients), affordable(bootstrap, clients)
     tree = SeedTree(seed).at("audit")
-    tiers = np.unique(np.concatenate([run.capacity for run in runs]))
     blocks = {
         method: Correlations(
             {c: _cell(runs, c, method, permutations, bootstrap, tree.at(c)) for c in COLUMNS},
-            tuple(_tier(float(tier), runs, prepare) for tier in tiers),
+            _within_tiers(runs, prepare),
         )
         for method, prepare in METHODS.items()
     }
-    return AuditTable(tuple(run.tier_sizes() for run in runs), **blocks)
+    return AuditTable(tuple(map(len, runs)), **blocks)
 
 
 def _cell(
@@ -153,8 +165,9 @@ def _cell(
     given, prepare = _PLANS[column][2], METHODS[method]
     reasons = [_undefined(run, column, prepare) for run in runs]
     defined = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
+    left_out = tuple(reason for reason in reasons if reason is not None)
     if not defined:
-        return Correlation(None, reason=reasons[0])
+        return Correlation(None, reason=reasons[0], left_out=left_out)
     samples = [tuple(map(prepare, _sample(run, column))) for run in defined]
 
     def resampled(*variables: Array) -> Array:
@@ -167,19 +180,22 @@ def _cell(
     interval = bootstrap_interval(samples, resampled, bootstrap, tree.at("bootstrap").numpy())
     reason = None
     if test is None:
-        reason = "no two clients have the same capacity, so nothing can be permuted: no p-value"
+        reason = (
+            "no two clients have the same capacity, so there is no p-value: round capacity to a few levels"
+        )
     elif interval is None:
         reason = "undefined in most resamples, so no interval"
     return Correlation(
         value=float(np.mean(values)),
         p_value=test.p_value if test else None,
+        run_interval=t_interval(values),
         interval=(interval.low, interval.high) if interval else None,
         test=str(test) if test else None,
         degenerate_resamples=interval.degenerate if interval else bootstrap,
         reason=reason,
         tested=test.r if test else None,
-        runs=len(defined),
-        run_interval=t_interval(values),
+        strata=tuple(tuple(map(len, strata_of(labels))) for labels in strata),
+        left_out=left_out,
     )
 
 
@@ -233,23 +249,30 @@ def _fixed_by(capacity: Array, values: Array) -> bool:
     return bool(shared) and all(map(is_constant, shared))
 
 
-def _tier(tier: float, runs: Sequence[Clients], prepare: Prepare) -> TierCorrelation:
-    """Return the mean over runs of the correlation among the clients of one capacity."""
-    clients, values, reason = 0, [], ""
+def _within_tiers(runs: Sequence[Clients], prepare: Prepare) -> tuple[TierCorrelation, ...]:
+    """Return the correlation among the clients of each capacity, in ascending order of capacity."""
+    found: dict[float, list[tuple[int, float | str]]] = {}
     for run in runs:
-        members = run.capacity == tier
-        clients += int(members.sum())
-        if run.statistic is None:
-            reason = f"the {run.name} was not measured"
-        elif members.sum() < 3:
-            reason = "fewer than 3 clients"
-        else:
-            x, y = (prepare(run.variable(name)[members]) for name in ("statistic", "divergence"))
-            r = float(correlation(x, y))
-            if np.isfinite(r):
-                values.append(r)
-            else:
-                reason = "no variation inside the tier"
-    if not values:
-        return TierCorrelation(tier, clients, None, reason)
-    return TierCorrelation(tier, clients, float(np.mean(values)), None)
+        for members in strata_of(run.capacity):
+            tier = float(run.capacity[members[0]])
+            found.setdefault(tier, []).append((len(members), _inside(run, members, prepare)))
+    return tuple(_tier(tier, found[tier]) for tier in sorted(found))
+
+
+def _inside(run: Clients, members: NDArray[np.int64], prepare: Prepare) -> float | str:
+    """Return the correlation among some clients of a run, or why it is undefined."""
+    if run.statistic is None:
+        return f"the {run.name} was not measured"
+    if len(members) < 3:
+        return "fewer than 3 clients"
+    x, y = (prepare(in_range(values[members])) for values in (run.statistic, run.divergence))
+    r = float(correlation(x, y))
+    return r if np.isfinite(r) else "no variation inside the tier"
+
+
+def _tier(tier: float, runs: Sequence[tuple[int, float | str]]) -> TierCorrelation:
+    defined = [(clients, r) for clients, r in runs if not isinstance(r, str)]
+    if defined:
+        clients, values = zip(*defined, strict=True)
+        return TierCorrelation(tier, len(defined), sum(clients), float(np.mean(values)), None)
+    return TierCorrelation(tier, 0, sum(clients for clients, _ in runs), None, str(runs[-1][1]))

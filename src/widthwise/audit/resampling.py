@@ -110,9 +110,14 @@ def permutation_test(
         for a, b in pairs:
             sums = np.add.outer(sums, np.array(list(orders(a))) @ b).ravel()
         return PermutationTest(r, float(np.mean(np.abs(sums) >= bar)), total, exact=True)
+    sizes = sorted({len(a) for a, _ in pairs})
+    alike = [
+        tuple(np.stack(v) for v in zip(*(p for p in pairs if len(p[0]) == n), strict=True)) for n in sizes
+    ]
     extreme = 0
     for rows in _blocks(permutations, len(x), _BLOCK):
-        drawn = sum(rng.permuted(np.tile(a, (rows, 1)), axis=1) @ b for a, b in pairs)
+        # Strata of one size are permuted together: there may be thousands of pairs.
+        drawn = sum(np.tensordot(rng.permuted(np.tile(a, (rows, 1, 1)), axis=2), b, 2) for a, b in alike)
         extreme += int(np.sum(np.abs(drawn) >= bar))
     return PermutationTest(r, (extreme + 1) / (permutations + 1), permutations, exact=False)
 
@@ -178,9 +183,13 @@ def bootstrap_interval(
     Two levels: each resample draws as many runs as there are, with replacement, and for each drawn run as
     many clients as it has, with replacement. With one run this is the bootstrap over clients.
 
-    With few runs the upper level is coarse (three runs have ten different draws). Since a run's value holds
-    its clients' chance already, drawing both levels counts that chance up to twice: with K runs that do not
-    differ, the interval is about sqrt(2 - 1/K) times as long as it need be. It errs on the wide side.
+    It shows what chance among the clients does, and is no interval for further runs unless there are many.
+    Two errors pull apart. Drawing both levels counts the clients' chance up to twice: with K runs that do not
+    differ, the interval is about sqrt(2 - 1/K) times as long as it need be. But K runs show only the share
+    (K - 1)/K of the variance between runs, and a percentile interval allows nothing for so few: with three
+    runs of 20 clients whose true correlations differ by a standard deviation of 0.4 it covers their mean in
+    86 % of cases instead of 95 (by 0.2: 94 %; not at all: 97 %; five and ten runs by 0.4: 92 and 94 %), where
+    ``t_interval`` covers it in 94 to 96 % (simulated with 400 resamples, standard error below 0.01).
     Source: Davison and Hinkley (1997), "Bootstrap Methods and their Application", section 3.8.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from widthwise.audit.clients import Clients
 from widthwise.audit.confound import AuditReport, Case, assemble
 from widthwise.audit.groups import group_runs
 from widthwise.core.errors import CheckpointError, InputError
-from widthwise.engine.runs import RunResult, load_run
+
+if TYPE_CHECKING:
+    from widthwise.engine.runs import RunResult
 
 
 def audit(
@@ -42,6 +45,9 @@ def audit(
         InputError: if there is no run, or no resamples are asked for.
         CheckpointError: if a run folder is unfinished or damaged.
     """
+    # Not above: the engine takes seconds to load, and a table of clients is audited without it.
+    from widthwise.engine.runs import RunResult, load_run
+
     given = [results] if isinstance(results, RunResult | Path | str) else list(results)
     if not given:
         raise InputError("the list of runs is empty, but an audit needs at least one. Name a run folder.")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from widthwise.audit.power import ALPHA
-from widthwise.audit.table import AuditTable, Correlation
-from widthwise.audit.text import p_text
+from widthwise.audit.table import CAPACITY, DATA, MARGINAL, AuditTable, Correlation
+from widthwise.audit.text import p_text, runs_text
 
 NOT_DATA = "do not read it as data heterogeneity"
 WITHIN_TIERS = "compare clients only within a capacity tier"
 WRONG_SIGN = f"the wrong sign for a measure of data heterogeneity, so {NOT_DATA}"
 MISSED = "would have been missed more often than one time in five"
-DATA = "label divergence at fixed capacity"
-DATA_COLUMN = "r_estimate_divergence_given_capacity"
+AT_CAPACITY = "label divergence at fixed capacity"
 
 
 def is_found(cell: Correlation) -> bool:
@@ -34,9 +33,7 @@ def sentence(table: AuditTable, *, subject: str = "statistic", one_width: bool =
             update through the slices.
     """
     runs = "this run" if table.runs == 1 else f"these {table.runs} runs"
-    marginal = table["r_estimate_divergence"]
-    capacity = table["r_estimate_capacity"]
-    data = table[DATA_COLUMN]
+    marginal, capacity, data = table[MARGINAL], table[CAPACITY], table[DATA]
     if marginal.value is None:
         return f"Nothing can be said of the {subject} in {runs}: {marginal.reason}."
     if one_width or capacity.value is None:
@@ -46,21 +43,19 @@ def sentence(table: AuditTable, *, subject: str = "statistic", one_width: bool =
             else f"A capacity confound cannot be tested in {runs} ({capacity.reason})"
         )
         shows = f"the {subject} {_link(marginal, 'is linked with')} label divergence ({_numbers(marginal)})."
-        missed = (
-            {} if is_found(marginal) else {"label divergence": table.power.smallest_detectable_r_all_clients}
-        )
+        missed = {} if is_found(marginal) else {"label divergence": marginal.detectable_r}
         return f"{confound}; {shows}{_missed(missed)}"
     start = f"{'In' if table.runs == 1 else 'Over'} {runs} the {subject} {_link(capacity, 'tracks')} capacity"
     start = f"{start} ({_numbers(capacity)})"
-    missed = {} if is_found(capacity) else {"capacity": table.power.smallest_detectable_r_all_clients}
+    missed = {} if is_found(capacity) else {"capacity": capacity.detectable_r}
     if data.value is None or data.p_value is None:
         numbers = "" if data.value is None else f"{_numbers(data)}; "
         rest = f"; its link with label divergence at fixed capacity stays open ({numbers}{data.reason})."
         return f"{start}{rest}{_missed(missed)}"
     if not is_found(data):
-        missed[DATA] = table.power.smallest_detectable_r
-    end = _given_capacity(capacity, data, table.clients)
-    return f"{start} and {end}.{_missed(missed)}{_by_ranks(data, table.spearman[DATA_COLUMN])}"
+        missed[AT_CAPACITY] = data.detectable_r
+    end = _given_capacity(capacity, data)
+    return f"{start} and {end}.{_missed(missed)}{_by_ranks(data, table.spearman[DATA])}"
 
 
 def sentence_over_runs(tables: Sequence[AuditTable], one_width: Sequence[bool]) -> str:
@@ -76,15 +71,15 @@ def sentence_over_runs(tables: Sequence[AuditTable], one_width: Sequence[bool]) 
     measured = [
         table
         for table, alike in zip(tables, one_width, strict=True)
-        if not alike and table["r_estimate_divergence"].value is not None
+        if not alike and table[MARGINAL].value is not None
     ]
     if not measured:
         return (
             f"There is nothing to audit over these {len(tables)} runs: each trained one width for all "
             "clients, or its estimate does not vary."
         )
-    capacity = [table["r_estimate_capacity"] for table in measured]
-    data = [table[DATA_COLUMN] for table in measured]
+    capacity = [table[CAPACITY] for table in measured]
+    data = [table[DATA] for table in measured]
     left_out = len(tables) - len(measured)
     aside = f" ({left_out} of one width or without an estimate left out)" if left_out else ""
     signs = {_rises(cell) for cell in data if is_found(cell)}
@@ -97,9 +92,9 @@ def sentence_over_runs(tables: Sequence[AuditTable], one_width: Sequence[bool]) 
         advice = NOT_DATA
     else:
         advice = "undecided with this many clients"
-    sizes = [table.power.smallest_detectable_r for table in measured]
-    weakest = None if None in sizes else max(size for size in sizes if size is not None)
-    missed = "" if seen else _missed({f"{DATA} in a single run": weakest})
+    sizes = [cell.detectable_r for cell in data if cell.value is not None]
+    weakest = None if None in sizes else max((size for size in sizes if size is not None), default=None)
+    missed = "" if seen or not sizes else _missed({f"{AT_CAPACITY} in a single run": weakest})
     return (
         f"The update divergence is linked with capacity in {_count(capacity)} and with label divergence at "
         f"fixed capacity in {_count(data)}{aside}: {advice}.{missed}"
@@ -110,7 +105,7 @@ def _beyond_chance(cells: Sequence[Correlation]) -> bool:
     # Of many runs without any link, one in twenty shows one: so few do not count.
     tested = [cell for cell in cells if cell.p_value is not None]
     count = sum(map(is_found, tested))
-    return bool(tested) and float(binom.sf(count - 1, len(tested), ALPHA)) <= ALPHA + 1e-12
+    return bool(tested) and float(bdtrc(count - 1, len(tested), ALPHA)) <= ALPHA + 1e-12
 
 
 def _rises(cell: Correlation) -> bool:
@@ -122,7 +117,7 @@ def _link(cell: Correlation, verb: str) -> str:
     return verb if is_found(cell) else "shows no clear link with"
 
 
-def _given_capacity(capacity: Correlation, data: Correlation, clients: int) -> str:
+def _given_capacity(capacity: Correlation, data: Correlation) -> str:
     numbers = _numbers(data)
     if is_found(data) and _rises(data):
         advice = WITHIN_TIERS if is_found(capacity) else "it carries a data signal"
@@ -130,7 +125,7 @@ def _given_capacity(capacity: Correlation, data: Correlation, clients: int) -> s
     if is_found(data):
         return f"falls with label divergence once capacity is held fixed ({numbers}), {WRONG_SIGN}"
     none = f"no link with label divergence was found once capacity is held fixed ({numbers})"
-    return f"{none}: {NOT_DATA if is_found(capacity) else f'undecided at {clients} clients'}"
+    return f"{none}: {NOT_DATA if is_found(capacity) else f'undecided at {data.clients} clients'}"
 
 
 def _missed(sizes: dict[str, float | None]) -> str:
@@ -160,6 +155,11 @@ def _numbers(cell: Correlation) -> str:
     parts = [f"{'mean r' if cell.runs > 1 else 'r'} = {cell.value:.2f}"]
     if cell.p_value is not None:
         parts.append(p_text(cell.p_value))
-    if cell.interval is not None:
+    if cell.run_interval is not None:
+        low, high = cell.run_interval
+        parts.append(f"95 % interval over {runs_text(cell)} {low:.2f} to {high:.2f}")
+    elif cell.interval is not None:
         parts.append(f"95 % interval {cell.interval[0]:.2f} to {cell.interval[1]:.2f}")
+    if cell.left_out and cell.run_interval is None:
+        parts.append(f"in {runs_text(cell)}")
     return ", ".join(parts)

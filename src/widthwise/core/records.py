@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from widthwise.core.params import Params
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Single coordinates that are kept: masked compute in the full module, not a smaller one.
+
+    Attributes:
+        kept: Parameter name -> bool tensor of the global shape. A parameter without an entry is kept whole.
+        thresholds: Parameter name -> the smallest magnitude that was kept when the mask was made.
+    """
+
+    kept: Mapping[str, Tensor]
+    thresholds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -17,16 +33,37 @@ class SliceSpec:
         width: The fraction of channels that was asked for, in (0, 1].
         kept: Channel group name -> kept channel indices in ascending order. A ``range`` where they are
             contiguous (always so for nested specs), so that a slice is a view.
+        mask: Which coordinates are kept beside that, or None where ``kept`` says it all. A spec with a mask
+            keeps every channel: its tensors have global shapes and are zero outside the mask.
     """
 
     width: float
     kept: Mapping[str, Sequence[int]]
+    mask: Mask | None = None
 
     def key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Return a hashable identity: two specs with the same key give the same sub-model."""
+        """Return a hashable identity: two specs with the same key give dense modules of the same channels."""
         return tuple(
             (g, (k.start, k.stop, -1) if isinstance(k, range) else tuple(k)) for g, k in self.kept.items()
         )
+
+    def masked(self, tensors: Mapping[str, Tensor]) -> Params:
+        """Return tensors in the shapes of this spec with zeros outside its mask; as they are without one."""
+        mask = self.mask.kept if self.mask else {}
+        # Not a product: 0 * inf is no number.
+        return {n: torch.where(mask[n], v, 0.0) if n in mask else v for n, v in tensors.items()}
+
+
+def ascending(channels: Iterable[int]) -> Sequence[int]:
+    """Return distinct channels in ascending order, as a ``range`` where they are contiguous.
+
+    Example:
+        >>> ascending([3, 2]), ascending([0, 5])
+        (range(2, 4), (0, 5))
+    """
+    ordered = sorted(channels)
+    contiguous = bool(ordered) and ordered[-1] - ordered[0] + 1 == len(ordered)
+    return range(ordered[0], ordered[-1] + 1) if contiguous else tuple(ordered)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -45,4 +48,6 @@ class SeedTree:
 
     def torch(self) -> torch.Generator:
         """Return a fresh CPU torch generator for this path."""
+        import torch  # not above: it takes seconds to load, and an audit draws without it
+
         return torch.Generator().manual_seed(self.seed())

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import safetensors.torch
 from torch import Tensor
 
 from widthwise.core.params import Params
-from widthwise.core.records import ClientReport, SliceSpec
+from widthwise.core.records import ClientReport, Mask, SliceSpec
 
 _SEPARATOR = "\x1f"
 
@@ -76,13 +77,22 @@ def encode_report(report: ClientReport) -> bytes:
         "num_steps": report.num_steps,
         "metrics": dict(report.metrics),
     }
-    return pack(header, {"delta": report.delta, **{f"state.{k}": v for k, v in report.state.items()}})
+    groups: dict[str, Mapping[str, Tensor]] = {
+        "delta": report.delta,
+        **{f"state.{k}": v for k, v in report.state.items()},
+    }
+    if mask := report.spec.mask:
+        header["thresholds"] = dict(mask.thresholds)
+        groups["mask"] = mask.kept
+    return pack(header, groups)
 
 
 def decode_report(data: bytes) -> ClientReport:
     """Return the report of ``encode_report``."""
     header, groups = unpack(data)
     spec = spec_from_json(header.pop("spec"))
+    if "mask" in groups:
+        spec = replace(spec, mask=Mask(groups.pop("mask"), header.pop("thresholds")))
     delta = groups.pop("delta")
     state = {name.removeprefix("state."): tensors for name, tensors in groups.items()}
     return ClientReport(spec=spec, delta=delta, state=state, **header)

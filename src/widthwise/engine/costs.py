@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from widthwise.allocation import Costs, Currency, Staircase
 from widthwise.core.records import SliceSpec
-from widthwise.slicing import WidthSpace
+from widthwise.slicing import WidthSpace, mask_bytes, num_values
 from widthwise.training import Objective
 
 BYTES_PER_PARAM = 4
@@ -38,7 +38,9 @@ def slice_cost(
         macs = samples * objective.training_macs       (3 f(spec) for a plain step: forward and backward)
 
     Source: HAS-FL, equation 7 (which counts parameters only). Departs: control variates and the larger
-    slice that a distillation teacher needs are counted, headers are not.
+    slice that a distillation teacher needs are counted, headers are not. Under a mask, |m| is the bytes of
+    the values that it keeps; the mask travels down as one bit for each masked coordinate (the server made it,
+    so an answer needs none), and the MACs are those of the full model.
 
     Args:
         space: The width space.
@@ -47,10 +49,10 @@ def slice_cost(
         context: What it receives.
         samples: Samples that it passes through the model, over all epochs.
     """
-    slice_bytes = space.upload_bytes(spec)
+    own, received = (BYTES_PER_PARAM * num_values(space, one) for one in (spec, context))
     return ClientCost(
-        bytes_up=slice_bytes * (1 + len(objective.client_state)),
-        bytes_down=space.upload_bytes(context) + slice_bytes * len(objective.server_state),
+        bytes_up=own * (1 + len(objective.client_state)),
+        bytes_down=received + mask_bytes(context) + own * len(objective.server_state),
         macs=round(samples * objective.training_macs(space, spec, context)),
     )
 
@@ -69,7 +71,8 @@ def price_list(
     Args:
         currency: ``params`` of the slice, ``macs`` or ``bytes`` (up and down) of ``slice_cost``, or
             ``width``, which is its own cost.
-        space: The width space. Selectors keep as many channels as nested slices do.
+        space: The width space. Dense selectors keep as many channels as nested slices do; for
+            masks there is no price list, since methods refuse them a budget in anything but widths.
         objective: The local objective.
         capacities: [N] largest width of each client.
         samples: [N] samples that each client passes through the model in one round.

@@ -11,6 +11,7 @@ from torch import Tensor
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import load_
 from widthwise.core.records import SliceSpec
+from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
 from widthwise.training import ModuleCache, evaluate, recalibrate
@@ -47,7 +48,8 @@ class Evaluator:
         """
         fed = self._fed
         module = self._modules(spec)
-        load_(module, fed.space.take(state.params, spec), fed.space.take(state.buffers, spec))
+        params = spec.masked(fed.space.take(state.params, spec))
+        load_(module, params, fed.space.take(state.buffers, spec))
         if fed.space.has_batch_norm:
             batches = torch.split(self._sample, fed.engine.eval_batch_size)
             recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
@@ -61,7 +63,11 @@ class Evaluator:
         return accuracy, loss
 
     def tiers(self, state: ServerState) -> dict[str, float]:
-        """Return the accuracy of every tier's sub-model, keyed by the tier as text."""
-        return {
-            f"{tier:g}": self(state, self._fed.space.nested(tier))[0] for tier in sorted(self._fed.task.tiers)
-        }
+        """Return the accuracy of every tier's sub-model, keyed by the tier as text.
+
+        The sub-model is the one that the selector would ship at that width.
+        """
+        selector, space = self._fed.method.selector, self._fed.space
+        with one_thread():  # as where clients' slices are chosen
+            shipped = {t: selector.ship(space, t, state.params) for t in sorted(self._fed.task.tiers)}
+        return {f"{tier:g}": self(state, spec)[0] for tier, spec in shipped.items()}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from widthwise.allocation import Population
+from widthwise.core.params import Params
 from widthwise.core.seeds import SeedTree
 from widthwise.engine.config import EngineConfig
 from widthwise.engine.costs import price_list
 from widthwise.methods import Method
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Task
-from widthwise.training import TrainingConfig
+from widthwise.training import TrainingConfig, count_holders
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,8 @@ class Federation:
     def reachable(self) -> np.ndarray:
         """Largest width that each client can ever train under the method, [N]."""
         return self.method.policy.reachable(self.population)
+
+    @cached_property
+    def holders(self) -> Params:
+        """How many clients can ever train each coordinate under the method, global shapes, at least 1."""
+        return count_holders(partial(self.method.selector.reach, self.space), self.reachable)

@@ -14,6 +14,7 @@ import numpy as np
 
 from widthwise.core.errors import RunError
 from widthwise.core.records import ClientReport, RoundRecord
+from widthwise.core.traits import Trait
 from widthwise.engine.accounting import budget_summary, client_cost
 from widthwise.engine.costs import ClientCost
 from widthwise.engine.evaluator import Evaluator
@@ -201,6 +202,7 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "bytes_up": sum(r["bytes_up"] for r in rounds),
         "bytes_down": sum(r["bytes_down"] for r in rounds),
         "macs": sum(r["macs"] for r in rounds),
+        "compute": "dense" if Trait.DENSE in fed.method.selector.traits else "masked",
         "seconds": sum(r["seconds"] for r in rounds),
         "config_hash": fed.config_hash,
         "widths": [float(w) for w in state.policy.widths],

@@ -14,7 +14,7 @@ from widthwise.core.records import ClientReport, ClientTask, Cohort, LocalConfig
 from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
-from widthwise.slicing import SELECTORS, WidthSpace
+from widthwise.slicing import Moment, WidthSpace
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
     widths, policy = fed.method.policy.allocate(
         state.policy, fed.population, cohort, fed.seeds.at("allocation", t).numpy()
     )
-    select = SELECTORS[fed.method.selector].value
     config = replace(fed.training.local(t), precision=fed.engine.precision)
     assignments = []
     for i in (i for i in cohort.client_ids if widths[i] > 0):
         capacity = float(fed.task.capacities[i])
-        spec = select(fed.space, widths[i], i, t)
+        moment = Moment(i, t, fed.seeds.at("selection"), state.params)
+        spec = _select(fed, widths[i], moment)
         context = fed.method.objective.context_width(widths[i], capacity)
         assignments.append(
             Assignment(
                 client_id=i,
                 round_index=t,
                 spec=spec,
-                context_spec=spec if context == widths[i] else select(fed.space, context, i, t),
+                context_spec=spec if context == widths[i] else _select(fed, context, moment),
                 capacity=capacity,
                 client_state=_client_state(fed, state, i, spec),
                 config=config,
@@ -96,11 +96,16 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
     return RoundPlan(cohort, tuple(assignments)), replace(state, policy=policy)
 
 
+def _select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
+    with one_thread():  # norms decide: their last bits must not depend on the number of threads
+        return fed.method.selector.select(fed.space, width, moment)
+
+
 def _client_state(fed: Federation, state: ServerState, client: int, spec: SliceSpec) -> dict[str, Params]:
     stored = state.clients.get(client, {})
     # Cloned, since a view would travel to a worker together with all that it is a view of.
     return {
-        name: clone(fed.space.take(stored[name], spec))
+        name: clone(spec.masked(fed.space.take(stored[name], spec)))
         if name in stored
         else {n: torch.zeros(shape) for n, shape in fed.space.shapes(spec).items()}
         for name in fed.method.objective.client_state
@@ -110,14 +115,14 @@ def _client_state(fed: Federation, state: ServerState, client: int, spec: SliceS
 def dispatch(space: WidthSpace, broadcast: Broadcast, assignment: Assignment) -> ClientTask:
     """Cut a client's slices out of the global tensors (step 3)."""
     a = assignment
-    server = {name: space.take(tensors, a.spec) for name, tensors in broadcast.server.items()}
+    server = {name: a.spec.masked(space.take(tensors, a.spec)) for name, tensors in broadcast.server.items()}
     return ClientTask(
         client_id=a.client_id,
         round_index=a.round_index,
         spec=a.spec,
         context_spec=a.context_spec,
         capacity=a.capacity,
-        params=space.take(broadcast.params, a.context_spec),
+        params=a.context_spec.masked(space.take(broadcast.params, a.context_spec)),
         buffers=space.take(broadcast.buffers, a.context_spec),
         state={**a.client_state, **server},
         config=a.config,
@@ -162,12 +167,15 @@ def finish_round(
             round_index=t,
             stage="server step",
         )
+    server = state.server
+    if server:
+        server = method.objective.server_update(space, server, reports, fed.holders)
     ever = {name: state.ever_covered[name] | covered[name] for name in covered}
     new = replace(
         state,
         round_index=t + 1,
         params=params,
-        server=method.objective.server_update(space, state.server, reports, fed.reachable),
+        server=server,
         clients=_new_client_states(fed, state, reports),
         ever_covered=ever,
     )

@@ -110,6 +110,11 @@ class RunResult:
         return str(self.config["method"]["name"])
 
     @property
+    def masked(self) -> bool:
+        """Whether clients ran the full model under masks, so that MACs do not fall with the width."""
+        return (self.result or {}).get("compute") == "masked"
+
+    @property
     def tier_accuracy(self) -> dict[float, float]:
         """Tier -> accuracy of its sub-model at the end; empty for an unfinished run."""
         measured = (self.result or {}).get("width_accuracy") or {}

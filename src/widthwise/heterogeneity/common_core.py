@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from widthwise.core.protocols import Space
-from widthwise.core.records import ClientReport, SliceSpec
+from widthwise.core.records import ClientReport, Mask, SliceSpec, ascending
+from widthwise.core.traits import Trait
 from widthwise.heterogeneity.estimator import Estimator, relative_divergence
 
 
@@ -20,31 +22,45 @@ class CommonCore(Estimator):
     client" is every client of the round's cohort, the only ones whose updates exist.
     """
 
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """Slices that share coordinates in every round."""
+        return frozenset({Trait.COMMON})
+
     def measure(
         self, space: Space, reports: Sequence[ClientReport], mean_delta: Mapping[str, Tensor]
     ) -> dict[int, float]:
         """Return H^ of each participant on the common coordinates."""
         core = intersection([report.spec for report in reports])
-        mean = space.take(mean_delta, core)
+        mean = core.masked(space.take(mean_delta, core))
         return {
             report.client_id: relative_divergence(
-                space.take_within(report.delta, report.spec, core), mean, self.estimate_eps
+                core.masked(space.take_within(report.delta, report.spec, core)), mean, self.estimate_eps
             )
             for report in reports
         }
 
 
 def intersection(specs: Sequence[SliceSpec]) -> SliceSpec:
-    """Return the spec of the channels that all specs keep (at least one spec).
+    """Return the spec of the channels and, under masks, coordinates that all specs keep (at least one).
 
     Example:
         >>> a, b = SliceSpec(0.5, {"fc": range(2)}), SliceSpec(1.0, {"fc": range(4)})
         >>> intersection([a, b])
         SliceSpec(width=0.5, kept={'fc': range(0, 2)})
     """
-    kept = {}
-    for group in specs[0].kept:
-        common = sorted(set.intersection(*(set(spec.kept[group]) for spec in specs)))
-        contiguous = bool(common) and common[-1] - common[0] + 1 == len(common)
-        kept[group] = range(common[0], common[-1] + 1) if contiguous else tuple(common)
-    return SliceSpec(min(spec.width for spec in specs), kept)
+    kept = {
+        group: ascending(set.intersection(*(set(spec.kept[group]) for spec in specs)))
+        for group in specs[0].kept
+    }
+    return SliceSpec(min(spec.width for spec in specs), kept, _common([spec.mask for spec in specs]))
+
+
+def _common(masks: Sequence[Mask | None]) -> Mask | None:
+    some = [mask for mask in masks if mask is not None]
+    if not some:
+        return None
+    return Mask(
+        {name: torch.stack([mask.kept[name] for mask in some]).all(dim=0) for name in some[0].kept},
+        {name: max(mask.thresholds[name] for mask in some) for name in some[0].kept},
+    )

@@ -13,6 +13,7 @@ from torch import Tensor
 from widthwise.core.params import squared_norm
 from widthwise.core.protocols import Space
 from widthwise.core.records import ClientReport
+from widthwise.core.traits import Trait
 
 Estimates = NDArray[np.float64]
 
@@ -42,6 +43,11 @@ class Estimator(BaseModel):
     warmup: int = Field(10, ge=0)
     normalise_every: int = Field(20, ge=1)
     estimate_eps: float = Field(1e-12, gt=0, allow_inf_nan=False)
+
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """What slices must be for the variant to be defined."""
+        return frozenset()
 
     def init(self, num_clients: int) -> Estimates:
         """Return [N] ones: all clients alike."""

@@ -27,7 +27,7 @@ class Restricted(Estimator):
         """Return H^ of each participant on its trained coordinates."""
         return {
             report.client_id: relative_divergence(
-                report.delta, space.take(mean_delta, report.spec), self.estimate_eps
+                report.delta, report.spec.masked(space.take(mean_delta, report.spec)), self.estimate_eps
             )
             for report in reports
         }

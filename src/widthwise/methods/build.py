@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from widthwise.allocation import POLICIES, Policy
 from widthwise.core.errors import ConfigError, unknown_name
@@ -23,6 +23,7 @@ PARTS: Mapping[str, Registry[Any]] = {
     "policy": POLICIES,
     "objective": OBJECTIVES,
     "estimator": ESTIMATORS,
+    "selector": SELECTORS,
 }
 _SLOTS = tuple(field.name for field in fields(Composition))
 _NOTHING = "none"
@@ -37,7 +38,8 @@ def build_method(config: Mapping[str, Any]) -> Method:
             ``estimator: none`` measures nothing.
 
     Raises:
-        ConfigError: for an unknown name, an option that no chosen part has, or a value out of its range.
+        ConfigError: for an unknown name, an option that no chosen part has, a value out of its range, or a
+            part that needs other slices than the selector makes.
             Several problems are listed one per line.
 
     Example:
@@ -57,7 +59,7 @@ def build_method(config: Mapping[str, Any]) -> Method:
         raise ConfigError("\n".join(found))
 
     options = {key: value for key, value in config.items() if key != "name" and key not in _SLOTS}
-    built: dict[str, BaseModel | None] = {}
+    built: dict[str, Any] = {}
     for slot, registry in PARTS.items():
         name = getattr(parts, slot)
         if name == _NOTHING:
@@ -75,9 +77,11 @@ def build_method(config: Mapping[str, Any]) -> Method:
             f"method.estimator is 'none', but policy {parts.policy} chooses widths by the estimates. "
             f"Choose one of: {', '.join(ESTIMATORS.names())}."
         )
+    if not found:
+        found = _unmet_needs(parts, built)
     if found:
         raise ConfigError("\n".join(found))
-    return Method(config["name"], parts, **built)  # type: ignore[arg-type]
+    return Method(config["name"], parts, **built)
 
 
 def reacts(policy: type[Policy]) -> bool:
@@ -85,12 +89,23 @@ def reacts(policy: type[Policy]) -> bool:
     return policy.observe is not Policy.observe
 
 
+def _unmet_needs(parts: Composition, built: Mapping[str, Any]) -> list[str]:
+    """Return a message for each part that cannot work on the selector's slices."""
+    selector = built["selector"]
+    return [
+        f"method.selector is {parts.selector!r}, but {slot} {getattr(parts, slot)} needs {need}. "
+        f"Choose another {slot}, or a selector such as nested."
+        for slot, part in built.items()
+        if slot != "selector" and part is not None
+        for need in sorted(part.needs - selector.traits)
+    ]
+
+
 def _unknown_parts(parts: Composition) -> list[str]:
     """Return a message for each choice that is not a registered part or a known rule."""
     rules = get_type_hints(Composition)
     known = {
         **{slot: registry.names() for slot, registry in PARTS.items()},
-        "selector": SELECTORS.names(),
         "weighting": list(get_args(rules["weighting"])),
         "uncovered": list(get_args(rules["uncovered"])),
     }

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from widthwise.allocation import Policy
 from widthwise.heterogeneity import Estimator
+from widthwise.slicing import Selector
 from widthwise.training import Objective
 
 Weighting = Literal["examples", "clients"]
@@ -45,6 +46,7 @@ class Method:
         policy: Allocation policy.
         objective: Local objective.
         estimator: Heterogeneity estimator, or None where nothing is to be measured.
+        selector: Channel selector.
     """
 
     name: str
@@ -52,11 +54,7 @@ class Method:
     policy: Policy
     objective: Objective
     estimator: Estimator | None
-
-    @property
-    def selector(self) -> str:
-        """Name of the channel selector."""
-        return self.parts.selector
+    selector: Selector
 
     @property
     def weighting(self) -> Weighting:
@@ -71,6 +69,6 @@ class Method:
     def to_config(self) -> dict[str, Any]:
         """Return the flat configuration with every default written out; building it gives an equal method."""
         options: dict[str, Any] = {}
-        for part in (self.policy, self.objective, self.estimator):
+        for part in (self.policy, self.objective, self.estimator, self.selector):
             options |= part.model_dump(mode="json") if part is not None else {}
         return {"name": self.name, **vars(self.parts), **options}

@@ -6,7 +6,10 @@ from widthwise.core.registry import Registry
 from widthwise.methods.all_smallest import ALL_SMALLEST
 from widthwise.methods.exclude_the_weak import EXCLUDE_THE_WEAK
 from widthwise.methods.fedavg import FEDAVG
+from widthwise.methods.federated_dropout import FEDERATED_DROPOUT
 from widthwise.methods.fedprox import FEDPROX
+from widthwise.methods.fedrolex import FEDROLEX
+from widthwise.methods.fiarse import FIARSE
 from widthwise.methods.fjord import FJORD
 from widthwise.methods.hasfl import HASFL
 from widthwise.methods.hasfl_reversed import HASFL_REVERSED
@@ -45,4 +48,19 @@ METHODS.add(
 )
 METHODS.add(
     "exclude-the-weak", EXCLUDE_THE_WEAK, summary="weak devices stay out", source="widthwise, control"
+)
+METHODS.add(
+    "fedrolex", FEDROLEX, summary="width = capacity, rolling windows", source="Alam et al. 2022, section 3"
+)
+METHODS.add(
+    "federated-dropout",
+    FEDERATED_DROPOUT,
+    summary="width = capacity, random channels",
+    source="Caldas et al. 2018",
+)
+METHODS.add(
+    "fiarse",
+    FIARSE,
+    summary="width = capacity, unstructured masks (masked compute: full MACs)",
+    source="Wu et al. 2024, arXiv 2407.19389",
 )

@@ -34,13 +34,12 @@ class ClientSection:
     plots: tuple[Plot, ...]
 
 
-def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None = None) -> Path:
+def build_report(runs: Sequence[Path | str], out: Path | str) -> Path:
     """Write the page about some runs. Nothing is trained; unfinished runs are shown as far as they got.
 
     Args:
         runs: Run folders.
         out: Path of the page. Figures go to ``figures/`` beside it.
-        title: Heading of the page; by default it says what was run.
 
     Returns:
         The path of the page.
@@ -63,7 +62,7 @@ def build_report(runs: Sequence[Path | str], out: Path | str, title: str | None 
     sections = _client_sections(groups, complete, report)
     html = render(
         "page.html.j2",
-        title=title or _title(groups, results),
+        title=_title(groups, results),
         lead=_lead(groups, results),
         sentence=report.sentence if report else None,
         results=results_table(groups),

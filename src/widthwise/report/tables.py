@@ -13,8 +13,8 @@ import numpy as np
 from widthwise.audit import AuditReport, RunAudit, RunGroup
 from widthwise.audit.confound import HEADINGS, Spread
 from widthwise.audit.groups import NOT_A_SETTING, differences, flatten
-from widthwise.audit.table import COLUMNS
-from widthwise.audit.text import cell_parts
+from widthwise.audit.table import COLUMNS, DATA
+from widthwise.audit.text import cell_parts, detectable_text
 from widthwise.engine.runs import RunResult
 from widthwise.report.comparison import finished, tier_means, values
 
@@ -63,7 +63,8 @@ def results_table(groups: Sequence[RunGroup]) -> Table:
         )
         open_runs = len(group.runs) - len(finished(group))
         seeds = f"{len(finished(group))}" + (f" (+ {open_runs} unfinished)" if open_runs else "")
-        rows.append((group.label, seeds, *row))
+        masked = " (masked compute)" if any(run.masked for run in group.runs) else ""
+        rows.append((group.label + masked, seeds, *row))
     caption = (
         "Mean over seeds, ± standard deviation where there are several. MB = 10⁶ bytes over the whole run."
     )
@@ -90,7 +91,7 @@ def tier_table(groups: Sequence[RunGroup]) -> Table | None:
 
 
 def audit_tables(report: AuditReport) -> list[Table]:
-    """Return the four correlations of every run, their spread over seeds, and the tiers one by one."""
+    """Return the four correlations of every run, of all seeds together, their spread, and the tiers."""
     tables = [
         Table(
             "Correlation, permutation p-value and 95 % interval.",
@@ -102,6 +103,19 @@ def audit_tables(report: AuditReport) -> list[Table]:
     ]
     repeated = report.repeated()
     if repeated:
+        together = tuple(
+            (
+                label,
+                *(" ".join(cell_parts(pooled.table[c])) for c in COLUMNS),
+                detectable_text(pooled.table[DATA]),
+            )
+            for label, pooled in report.pooled.items()
+        )
+        caption = (
+            "All seeds together: mean correlation, permutation p-value, 95 % t interval over runs, bootstrap "
+            "interval over clients and runs. Detectable r: of r(H, TV | capacity)."
+        )
+        tables.append(Table(caption, ("method", *HEADINGS, "detectable r"), together))
         rows = tuple((label, *(_spread(columns[c]) for c in COLUMNS)) for label, columns in repeated.items())
         tables.append(Table("Over seeds: mean ± sd, smallest to largest.", ("method", *HEADINGS), rows))
     tiers = sorted({row.tier for run in report.runs for row in run.table.within_tier})

@@ -1,7 +1,8 @@
 """Trace a module once into a width space; slice, scatter, mask and count any width of it."""
 
 from widthwise.slicing.cost import Cost, cost
-from widthwise.slicing.selectors import SELECTORS, Selector
+from widthwise.slicing.payload import mask_bytes, num_values
+from widthwise.slicing.selectors import SELECTORS, Moment, Selector
 from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace, channels_at
 from widthwise.slicing.tracing import trace
 
@@ -9,10 +10,13 @@ __all__ = [
     "SELECTORS",
     "ChannelGroup",
     "Cost",
+    "Moment",
     "ParamLayout",
     "Selector",
     "WidthSpace",
     "channels_at",
     "cost",
+    "mask_bytes",
+    "num_values",
     "trace",
 ]

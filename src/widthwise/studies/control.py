@@ -44,7 +44,7 @@ def resolve(config: RunConfig) -> RunConfig:
         method["currency"], run.rounds, config.training.cohort, treatment.built_method.objective
     )
     method |= {"matched_to": treatment.hash(), "targets": targets}
-    return RunConfig(**{**config.to_dict(), "method": method, "control": None})
+    return RunConfig(**{**dict(config), "method": method, "control": None})
 
 
 def _config_of(key: str, run: RunResult) -> RunConfig:
@@ -89,7 +89,7 @@ def refuse_other(config: RunConfig, treatment: RunConfig) -> None:
             f"{key} is {config.matched_to!r}, but that run is a control itself. "
             "Name the run that it controls."
         )
-    ours, theirs = (dict(_leaves(one.identity())) for one in (config, treatment))
+    ours, theirs = (dict(leaves(one.identity())) for one in (config, treatment))
     differing = [
         name for name in {**ours, **theirs} if name.startswith(shared) and ours.get(name) != theirs.get(name)
     ]
@@ -115,10 +115,10 @@ def _refuse_unfinished(key: str, run: RunResult, rounds: int, source: str) -> No
         )
 
 
-def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) of nested mappings."""
     for name, value in content.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from widthwise.core.errors import InputError, WidthwiseError
+from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
 from widthwise.core.threads import one_thread
 from widthwise.engine import Federation, is_run, load_run
@@ -20,7 +22,7 @@ from widthwise.engine.costs import slice_cost
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.round import Assignment, Broadcast, dispatch, sample_cohort
 from widthwise.engine.state import ServerState
-from widthwise.slicing import SELECTORS
+from widthwise.slicing import Moment
 from widthwise.studies.build import build
 from widthwise.studies.control import resolve
 from widthwise.studies.runner import finished
@@ -163,11 +165,15 @@ class _Workload:
             engine=config.engine,
             seed=config.seed,
         )
-        policy, estimator, select = (
-            fed.method.policy,
-            fed.method.estimator,
-            SELECTORS[fed.method.selector].value,
-        )
+        policy, estimator = fed.method.policy, fed.method.estimator
+        params = dict(fed.task.build_model(config.seed).named_parameters())
+        moment = Moment(0, 0, fed.seeds, params)
+
+        @cache
+        def example(width: float) -> SliceSpec:
+            """Return a slice of a width; what it costs is the same for every client and round."""
+            return fed.method.selector.select(space, width, moment)
+
         state = policy.init(fed.population)
         widths: list[float] = []
         macs = sent = seconds = 0.0
@@ -179,8 +185,8 @@ class _Workload:
                 widths.append(width)
                 if not width:
                     continue
-                spec = select(space, width, i, t)
-                context = select(space, fed.method.objective.context_width(width, float(capacities[i])), i, t)
+                spec = example(width)
+                context = example(fed.method.objective.context_width(width, float(capacities[i])))
                 samples = len(fed.task.partition.client(i)) * fed.training.local_epochs
                 cost = slice_cost(space, fed.method.objective, spec, context, samples)
                 macs, sent = macs + cost.macs, sent + cost.bytes_up + cost.bytes_down

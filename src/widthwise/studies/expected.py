@@ -6,21 +6,37 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from widthwise.core.errors import ConfigError, unknown_name
 from widthwise.methods import problems
+from widthwise.studies.claims import Claim, PaperData, Quantity
 from widthwise.studies.config import read_yaml
 
-Quantity = Literal["best", "final", "peak_to_final", "width"]
-"""Best and final test accuracy of the global model (%), final minus best (points), average width."""
+
+class PaperMethod(PaperData):
+    """A method that a paper or its claims speak of, written as in a study.
+
+    A method of a study is this one if it has these settings, whatever its label is.
+
+    Attributes:
+        title: Its name in the paper's tables; empty for a control of ours.
+        method: Settings of ``method:`` that make it what it is.
+        control: The same of ``control:``.
+    """
+
+    title: str = ""
+    method: dict[str, Any]
+    control: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def matched_to(self) -> str | None:
+        """The method (a key of ``Expected.methods`` that stands before it) whose runs it is matched to."""
+        source: str | None = {**self.method, **self.control}.get("matched_to")
+        return source
 
 
-class _Printed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PaperResult(_Printed):
+class PaperResult(PaperData):
     """One row of a table of results; (mean, standard deviation) in %, None where nothing is printed."""
 
     best: tuple[float, float]
@@ -41,8 +57,8 @@ class PaperResult(_Printed):
         return value[1] if isinstance(value, tuple) else None
 
 
-class PaperTable(_Printed):
-    """The shape of one table of results: names of the tasks and labels of the methods that it lists."""
+class PaperTable(PaperData):
+    """The shape of one table of results: the tasks and methods that it lists."""
 
     title: str
     tasks: tuple[str, ...]
@@ -50,7 +66,15 @@ class PaperTable(_Printed):
     columns: tuple[Quantity, ...]
 
 
-class PaperCosts(_Printed):
+class PaperCurves(PaperData):
+    """A figure over rounds: what it draws of which methods."""
+
+    title: str
+    methods: tuple[str, ...]
+    column: Literal["accuracy", "loss"] = "accuracy"
+
+
+class PaperCosts(PaperData):
     """A model of the cost table.
 
     Attributes:
@@ -66,27 +90,32 @@ class PaperCosts(_Printed):
     rows: dict[float, tuple[float, float, float]]
 
 
-class Expected(_Printed):
-    """All printed numbers of a paper that a study stands beside.
+class Expected(PaperData):
+    """All printed numbers of a paper that a study stands beside, and what it claims.
 
     Attributes:
         source: The paper.
         tasks: Name of a task in the paper -> our name of its data set. A study's task that stands beside it
             but is on another data set is a stand-in.
-        methods: Label of a method in a study -> its name in the paper.
+        methods: Name that all of the following use -> the method, a treatment before its controls.
         costs: The models of its cost table.
         tables: Number of a table of results -> which rows it has.
-        results: Task -> label of a method -> row.
-        correlations: Task -> seed -> the audit's four correlations, in the order of ``audit.table.COLUMNS``.
+        figures: Number of a figure over rounds -> what it draws.
+        results: Task -> method -> row.
+        correlations: Method -> task -> seed -> the audit's four correlations, in the order of
+            ``audit.table.COLUMNS``.
+        claims: What the paper concludes.
     """
 
     source: str
     tasks: dict[str, str]
-    methods: dict[str, str]
+    methods: dict[str, PaperMethod]
     costs: tuple[PaperCosts, ...]
     tables: dict[int, PaperTable]
+    figures: dict[int, PaperCurves]
     results: dict[str, dict[str, PaperResult]]
-    correlations: dict[str, dict[int, tuple[float, float, float, float]]]
+    correlations: dict[str, dict[str, dict[int, tuple[float, float, float, float]]]]
+    claims: tuple[Claim, ...]
 
     def result(self, task: str | None, method: str) -> PaperResult | None:
         """Return the paper's row, or None where it has none."""

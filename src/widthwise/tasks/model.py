@@ -24,7 +24,7 @@ class Model(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kinds: ClassVar[tuple[Kind, ...]]
+    kinds: ClassVar[tuple[Kind, ...]] = ("image", "text", "features")
     freeze: ClassVar[tuple[str, ...]] = ()  # modules whose output channels stay whole at every width
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,21 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor, nn
 
 from widthwise.core.errors import ConfigError, unknown_name
 from widthwise.core.seeds import SeedTree
 from widthwise.tasks.capacity import CapacityConfig
+from widthwise.tasks.custom import OBJECT, Given, Imported, identity_of, target_of
 from widthwise.tasks.dataset import Dataset, Signature
 from widthwise.tasks.datasets import DATASETS
 from widthwise.tasks.model import ModelSpec, Norm
@@ -26,11 +36,23 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class ModelConfig(BaseModel):
-    """A model by name; further keys are its options."""
+    """A model by name; further keys are its options.
+
+    Attributes:
+        name: Name of a registered model, ``module:factory``, or the identity of a handed over module.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: str
+    _module: nn.Module | None = PrivateAttr(None)
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Self:
+        """Return the model that is this module as it is now: what becomes of it later has no effect."""
+        model = cls(name=identity_of(module))
+        model._module = copy.deepcopy(module)
+        return model
 
 
 class TaskConfig(BaseModel):
@@ -38,7 +60,8 @@ class TaskConfig(BaseModel):
 
     Attributes:
         dataset: Name of a registered data set.
-        model: Name of a registered model, or a mapping with ``name`` and the model's options.
+        model: Name of a registered model, ``module:factory``, or a mapping with one of these as ``name`` and
+            the model's options. In Python also the factory itself, or a module with its weights.
         norm: Normalisation layer, short for the model's option of that name; None keeps the model's default.
         clients: Number of clients N.
         partition: Who holds which samples.
@@ -65,6 +88,15 @@ class TaskConfig(BaseModel):
     augment: bool = False
     data_dir: Path | None = None
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _name_objects(cls, value: Any) -> Any:
+        if isinstance(value, nn.Module):
+            return ModelConfig.of(value)
+        if isinstance(value, Mapping) and callable(value.get("name")):
+            return {**value, "name": target_of(value["name"])}
+        return target_of(value) if callable(value) else value
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         self.model_spec()
@@ -82,15 +114,35 @@ class TaskConfig(BaseModel):
             raise ConfigError(
                 f"task.norm is {self.norm!r}, but task.model.norm is {options['norm']!r}. Remove one of them."
             )
-        return resolve_model(model.name, DATASETS[self.dataset].value.signature, options)
+        return resolve_model(model.name, DATASETS[self.dataset].value.signature, options, model._module)
 
 
-def resolve_model(name: str, signature: Signature, options: Mapping[str, Any] | None = None) -> ModelSpec:
-    """Return a registered model for data of this signature.
+def resolve_model(
+    name: str,
+    signature: Signature,
+    options: Mapping[str, Any] | None = None,
+    module: nn.Module | None = None,
+) -> ModelSpec:
+    """Return a model for data of this signature.
+
+    Args:
+        name: Of a registered model, ``module:factory``, or the identity of a module that is handed over.
+        signature: The data.
+        options: The model's options.
+        module: The module that is handed over.
 
     Raises:
         ConfigError: if the name is unknown, the model does not take such data or an option is not valid.
     """
+    if name.startswith(OBJECT):
+        if options:
+            raise ConfigError(
+                f"model is {name!r} with {', '.join(options)}, but a module that is made already takes no "
+                "options. Remove them."
+            )
+        return ModelSpec(name, Given.of(name, module), signature)
+    if ":" in name:
+        return ModelSpec(name, Imported.of(name, options or {}), signature)
     kind = MODELS[name].value
     if signature.kind not in kind.kinds:
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from widthwise.core.registry import Registry
 from widthwise.training.batches import epoch_batches
 from widthwise.training.config import TrainingConfig
-from widthwise.training.control_variates import ControlVariates
+from widthwise.training.control_variates import ControlVariates, count_holders
 from widthwise.training.distillation import Distillation
 from widthwise.training.evaluate import Evaluation, evaluate
 from widthwise.training.loop import train
@@ -41,6 +41,7 @@ __all__ = [
     "ModuleCache",
     "Objective",
     "TrainingConfig",
+    "count_holders",
     "epoch_batches",
     "evaluate",
     "recalibrate",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from widthwise.core.errors import ConfigError
 from widthwise.core.params import Params, clone
@@ -29,7 +30,7 @@ class ControlVariates(Objective):
     K counts optimizer steps, not epochs. All controls start at 0, live in global shapes and are sliced
     like the parameters.
 
-    N_j is the number of clients that can ever train coordinate j (``reachable``, nested slices); at full
+    N_j is the number of clients that can ever train coordinate j (``count_holders``); at full
     width N_j = N and this is the paper's c+ = c + (|S| / N) * mean_S(c_i+ - c_i). On slices, dividing by
     N instead would leave c_j = (N_j / N) * mean of c_ij over those who hold j, and so the corrections of
     the holders would not cancel: their mean, -(1 - N_j / N) * mean c_ij, would take away most of the
@@ -76,14 +77,13 @@ class ControlVariates(Objective):
         space: Space,
         server_state: Mapping[str, Params],
         reports: Sequence[ClientReport],
-        reachable: np.ndarray,
+        holders: Mapping[str, Tensor],
     ) -> Mapping[str, Params]:
         """Return the server's control after a round."""
         control = clone(server_state[SERVER])
         total = {name: torch.zeros_like(value) for name, value in control.items()}
         for report in reports:
             space.scatter_add_(total, report.state[CLIENT], report.spec)
-        holders = count_holders(space, control, reachable)
         return {SERVER: {name: value + total[name] / holders[name] for name, value in control.items()}}
 
 
@@ -107,17 +107,16 @@ class ControlVariatesLocal(Local):
         return {CLIENT: {name: scale * delta[name] - c for name, c in task.state[SERVER].items()}}
 
 
-def count_holders(space: Space, like: Params, reachable: np.ndarray) -> Params:
+def count_holders(reach: Callable[[float], Mapping[str, Tensor]], reachable: np.ndarray) -> Params:
     """Return, in global shapes, how many clients can ever train each coordinate (at least 1).
 
     Args:
-        space: The width space.
-        like: Tensors in global shapes.
-        reachable: [N] largest width of each client, 0 for one that never takes part.
+        reach: Width -> which coordinates a client of at most this width can ever train, whatever the round.
+            Nested slices always hold the same ones; slices that move or are drawn anew reach more.
+        reachable: [N] largest width of each client, 0 for one that never takes part, not all of them.
     """
-    ones = {name: torch.ones_like(value) for name, value in like.items()}
-    holders = {name: torch.zeros_like(value) for name, value in like.items()}
+    holders: Params = {}
     for width, count in zip(*np.unique(reachable[reachable > 0], return_counts=True), strict=True):
-        spec = space.nested(float(width))
-        space.scatter_add_(holders, space.take(ones, spec), spec, scale=float(count))
+        for name, held in reach(float(width)).items():
+            holders[name] = holders.get(name, torch.zeros(held.shape)) + float(count) * held
     return {name: value.clamp(min=1) for name, value in holders.items()}

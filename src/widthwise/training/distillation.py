@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import kl_div, log_softmax
 
+from widthwise.core.outputs import logits_of
 from widthwise.core.params import clone, load_
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
+from widthwise.core.traits import Trait
 from widthwise.training.objective import Local, LocalSetting, Objective
 
 
@@ -52,6 +54,11 @@ class Distillation(Objective):
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     draw: Literal["round", "step"] = "round"
     student_widths: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = Field(None, min_length=1)
+
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """Modules of their own for student and teacher; students of a step are leading channels."""
+        return frozenset({Trait.DENSE, Trait.LEADING} if self.draw == "step" else {Trait.DENSE})
 
     def for_tiers(self, tiers: tuple[float, ...]) -> Self:
         """Return the objective with its student widths filled in."""
@@ -115,8 +122,8 @@ class RoundStudent(Local):
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the student's loss."""
         with torch.no_grad():
-            teacher = self._teacher(inputs)
-        return self._objective.student_loss(self.setting, self.setting.module(inputs), teacher, targets)
+            teacher = logits_of(self._teacher(inputs))
+        return self._objective.student_loss(self.setting, self.setting.outputs(inputs), teacher, targets)
 
 
 class StepStudents(Local):
@@ -131,7 +138,7 @@ class StepStudents(Local):
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the teacher's loss plus, where it is narrower, that of the student of this step."""
         setting, space = self.setting, self.setting.space
-        teacher = setting.module(inputs)
+        teacher = setting.outputs(inputs)
         loss = setting.criterion(teacher, targets)
         outer, spec = setting.task.spec, space.nested(float(self._rng.choice(self._choices)))
         if spec.key() == outer.key():
@@ -141,7 +148,7 @@ class StepStudents(Local):
         params = space.take_within(dict(setting.module.named_parameters()), outer, spec)
         buffers = clone(space.take_within(dict(setting.module.named_buffers()), outer, spec))
         student = functional_call(setting.module_for(spec).train(), {**params, **buffers}, (inputs,))
-        return loss + self._objective.student_loss(setting, student, teacher, targets)
+        return loss + self._objective.student_loss(setting, logits_of(student), teacher, targets)
 
 
 def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from widthwise.core.outputs import logits_of
 from widthwise.core.protocols import Criterion, Samples
 from widthwise.training.loop import autocast
 
@@ -30,7 +31,7 @@ def evaluate(
     """Return accuracy and mean loss over all samples, in evaluation mode (the module's mode is restored).
 
     Args:
-        module: Classifier, inputs [B, ...] -> outputs [B, classes].
+        module: Classifier, inputs [B, ...] -> class scores, wherever ``logits_of`` finds them.
         dataset: At least one sample.
         batch_size: Samples per forward pass; changes speed and rounding only.
         precision: "fp32" or "bf16" (forward pass under autocast).
@@ -43,7 +44,7 @@ def evaluate(
     for batch in torch.split(torch.arange(len(dataset)), batch_size):
         inputs, targets = dataset.batch(batch)
         with autocast(precision):
-            outputs = module(inputs)
+            outputs = logits_of(module(inputs))
             loss = criterion(outputs, targets)
         correct += (outputs.argmax(dim=1) == targets).sum()
         total += loss.double() * len(batch)

@@ -39,6 +39,9 @@ def train(
     Batch-norm statistics are local: training uses those of the batch, and running statistics are neither
     reported nor averaged (``recalibrate`` makes them anew for evaluation).
 
+    Under a mask (``task.spec.mask``) the module is the full one; what lies outside the mask is received,
+    trained and reported as zero (``masking``).
+
     All randomness comes from ``task.seed`` (shuffle, augmentation, dropout), and the global random state
     is left as it was, so the report depends on the arguments only, not on the process or on what ran
     before. Pure, but for the modules of ``module_for``, which it overwrites.
@@ -59,7 +62,7 @@ def train(
         DivergenceError: if a loss or the update is not finite; it names client, round and step.
     """
     module = module_for(task.spec).train()
-    inner = space.take_within(task.params, task.context_spec, task.spec)
+    inner = task.spec.masked(space.take_within(task.params, task.context_spec, task.spec))
     load_(module, inner, space.take_within(task.buffers, task.context_spec, task.spec))
     received = {name: value.detach() for name, value in inner.items()}
     local = objective.local(LocalSetting(task, space, module_for, module, received, criterion))

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from widthwise.core.outputs import logits_of
 from widthwise.core.params import Params
 from widthwise.core.protocols import Criterion, ModuleFor, Space
 from widthwise.core.records import ClientReport, ClientTask, SliceSpec
+from widthwise.core.traits import Trait
 from widthwise.training.config import TrainingConfig
+from widthwise.training.masking import effective
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,17 @@ class LocalSetting:
     received: Params
     criterion: Criterion
 
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return the class scores of the module, under the mask of its spec if that has one."""
+        mask = self.task.spec.mask
+        if mask is None:
+            return logits_of(self.module(inputs))
+        weights = {
+            name: effective(p, mask.kept[name], mask.thresholds[name]) if name in mask.kept else p
+            for name, p in self.module.named_parameters()
+        }
+        return logits_of(functional_call(self.module, weights, (inputs,)))
+
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Return the named parameters that are trained, in the module's order."""
         return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
@@ -55,7 +69,7 @@ class Local:
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of one batch, to be differentiated."""
-        return self.setting.criterion(self.setting.module(inputs), targets)
+        return self.setting.criterion(self.setting.outputs(inputs), targets)
 
     def correct_gradients(self) -> None:
         """Change the gradients of one step in place, before clipping."""
@@ -79,6 +93,11 @@ class Objective(BaseModel):
 
     client_state: ClassVar[tuple[str, ...]] = ()
     server_state: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def needs(self) -> frozenset[Trait]:
+        """What the slices that clients train must be."""
+        return frozenset()
 
     def check(self, training: TrainingConfig) -> None:
         """Refuse training settings under which this objective is not what its name says.
@@ -111,7 +130,7 @@ class Objective(BaseModel):
         space: Space,
         server_state: Mapping[str, Params],
         reports: Sequence[ClientReport],
-        reachable: np.ndarray,
+        holders: Mapping[str, Tensor],
     ) -> Mapping[str, Params]:
         """Return the server's dictionaries after a round.
 
@@ -119,6 +138,6 @@ class Objective(BaseModel):
             space: The width space.
             server_state: The dictionaries named in ``server_state``, in global shapes. Not changed.
             reports: The cohort's reports in cohort order.
-            reachable: [N] largest width that each client can ever get (``policy.reachable``).
+            holders: How many clients can ever train each coordinate, in global shapes, at least 1.
         """
         return server_state

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from widthwise.engine.runs import RunResult
-from widthwise.report.study.results import StudyResults, Task
+from widthwise.report.study.results import Cell, StudyResults, Task
 from widthwise.report.study.statistics import Estimate, estimate
-from widthwise.studies.expected import Quantity
+from widthwise.studies.claims import Quantity
 
 NOT_RUN, NOT_PRINTED, OTHER_DATA, NOTHING = "not run", "not in the paper", "other data", "–"
 #: What the three columns of every quantity mean.
 CAPTION = (
     "Best: over the rounds that were evaluated. Ours: mean ± standard deviation over the finished seeds. "
     "Difference: ours minus paper, in the units of the column; it is not formed where our task is on "
-    "another data set than the paper's."
+    "another data set than the paper's, whose name then stands before the paper's number."
 )
 
 
@@ -39,15 +40,15 @@ MEASURES: dict[Quantity, Measure] = {
 }
 
 
-def value(run: RunResult, quantity: Quantity) -> float:
-    """Return a quantity of a finished run: accuracies in %, the decay in points."""
-    assert run.result is not None
-    return MEASURES[quantity].of(run.result)
+def values(runs: Mapping[int, RunResult], quantity: Quantity) -> dict[int, float]:
+    """Return a quantity of finished runs by seed: accuracies in %, the decay in points."""
+    return {seed: MEASURES[quantity].of(run.result) for seed, run in runs.items() if run.result is not None}
 
 
-def values(results: StudyResults, task: str, label: str, quantity: Quantity) -> dict[int, float]:
-    """Return a quantity of a method's finished runs by seed."""
-    return {seed: value(run, quantity) for seed, run in results.runs(task, label).items()}
+def method_text(results: StudyResults, task: str, label: str, name: str = "") -> str:
+    """Return a method's label or another name of it, with the seeds in which it missed its budget."""
+    missed = [f"s{cell.seed}" for cell in results.of(task, label) if cell.unmet]
+    return (name or label) + (f" (budget not met: {', '.join(missed)})" if missed else "")
 
 
 def seeds_text(results: StudyResults, task: str, label: str) -> str:
@@ -67,43 +68,76 @@ def state_text(results: StudyResults, task: str, label: str) -> str:
 def triple(results: StudyResults, task: Task, label: str, quantity: Quantity) -> tuple[str, str, str]:
     """Return the cells *paper*, *ours* and *difference* of one quantity."""
     digits = MEASURES[quantity].digits
-    found = estimate(list(values(results, task.label, label, quantity).values()))
+    found = estimate(list(values(results.runs(task.label, label), quantity).values()))
     row = results.paper(task, label)
     printed = row.mean(quantity) if row else None
-    paper = NOT_PRINTED if printed is None else spread(printed, row.sd(quantity) if row else None, digits)
+    sd = row.sd(quantity) if row else None
+    paper = NOT_PRINTED if printed is None else of_paper(task, spread(printed, sd, digits))
     ours = state_text(results, task.label, label) if found is None else spread(found.mean, found.sd, digits)
-    difference = NOTHING
-    if found is not None and printed is not None:
-        difference = OTHER_DATA if task.stand_in else signed(found.mean - printed, digits)
-    return paper, ours, difference
+    return paper, ours, difference_text(task, found.mean if found else None, printed, digits)
+
+
+def of_paper(task: Task, text: str) -> str:
+    """Return a paper's number with the name of its data set before it, where ours is another one."""
+    return f"{task.paper}: {text}" if task.stand_in else text
+
+
+def difference(task: Task, ours: float | None, paper: float | None) -> float | None:
+    """Return ours minus paper; None where one is missing or our data set is not the paper's."""
+    return None if ours is None or paper is None or task.stand_in else ours - paper
+
+
+def difference_text(task: Task, ours: float | None, paper: float | None, digits: int) -> str:
+    """Return the cell *difference*."""
+    if ours is None or paper is None:
+        return NOTHING
+    found = difference(task, ours, paper)
+    return OTHER_DATA if found is None else signed(found, digits)
+
+
+def key(table: str, task: Task, label: str, quantity: str) -> dict[str, Any]:
+    """Return the columns that say what a record is about."""
+    return {"table": table, "task": task.title, "method": label, "quantity": quantity}
 
 
 def records(
     results: StudyResults, table: str, task: Task, label: str, quantity: Quantity
 ) -> list[dict[str, Any]]:
     """Return the long-form rows of one quantity: the mean, then every planned seed."""
-    by_seed = values(results, task.label, label, quantity)
-    found = estimate(list(by_seed.values()))
+    by_seed = values(results.runs(task.label, label), quantity)
     row = results.paper(task, label)
     printed = row.mean(quantity) if row else None
     cells = results.of(task.label, label)
-    same_data = found is not None and printed is not None and not task.stand_in
-    key = {"table": table, "task": task.title, "method": label, "quantity": quantity}
-    mean = {
-        **key,
-        "seed": "mean",
-        **interval_record(found),
+    about = key(table, task, label, quantity)
+    mean = seed_records(about, by_seed, cells)[0]
+    mean |= {
         "paper": printed,
         "paper_sd": row.sd(quantity) if row else None,
-        "difference": found.mean - printed if found and printed is not None and same_data else None,
+        "paper_task": task.paper if row else None,
+        "difference": difference(task, mean["value"], printed),
         "state": state_text(results, task.label, label),
-        "runs": " ".join(cell.path for cell in cells if cell.done),
     }
     single = [
-        {**key, "seed": cell.seed, "value": by_seed.get(cell.seed), "state": cell.state, "runs": cell.path}
+        {**about, "seed": cell.seed, "value": by_seed.get(cell.seed), "state": cell.state, "runs": cell.path}
         for cell in cells
     ]
     return [mean, *single]
+
+
+def seed_records(
+    about: Mapping[str, Any],
+    by_seed: Mapping[int, float],
+    cells: Sequence[Cell],
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> list[dict[str, Any]]:
+    """Return the records of a mean over seeds, with its interval, and of each seed, with their folders."""
+
+    def paths(*seeds: int) -> str:
+        return " ".join(cell.path for cell in cells if cell.done and cell.seed in seeds)
+
+    found = estimate(list(by_seed.values()), limits)
+    mean = {**about, "seed": "mean", **interval_record(found), "runs": paths(*by_seed)}
+    return [mean, *({**about, "seed": s, "value": x, "runs": paths(s)} for s, x in by_seed.items())]
 
 
 def interval_record(found: Estimate | None) -> dict[str, Any]:

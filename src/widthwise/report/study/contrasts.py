@@ -1,9 +1,9 @@
-"""Statistics of a study that have one value per seed: levels, paired differences and correlations."""
+"""The statistics of claims: their value for each seed of ours, their value in the paper, and their words."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from widthwise.engine.runs import RunResult
 from widthwise.report.study.cells import values
 from widthwise.report.study.results import StudyResults, Task
 from widthwise.report.study.statistics import paired, pooled
-from widthwise.studies.expected import Expected, Quantity
+from widthwise.studies.claims import Contrast, Link, Quantity
+from widthwise.studies.expected import Expected
 
 WORDS: Mapping[Quantity, str] = {
     "best": "best accuracy",
@@ -22,84 +23,56 @@ WORDS: Mapping[Quantity, str] = {
     "peak_to_final": "final minus best accuracy",
     "width": "average width",
 }
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A quantity of one method, minus the mean of others in the same seed; without others, its level.
-
-    Formula: c_s = q_s(first) - (1 / K) sum_k q_s(other_k), for the seeds that all of them have finished.
-
-    Attributes:
-        first: Label of the method.
-        others: Labels of the others.
-        quantity: What is compared.
-    """
-
-    first: str
-    others: tuple[str, ...] = ()
-    quantity: Quantity = "final"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The methods that must have been run."""
-        return (self.first, *self.others)
-
-    @property
-    def words(self) -> str:
-        """What is computed."""
-        what = f"{WORDS[self.quantity]} of {self.first}"
-        if len(self.others) > 1:
-            return f"{what} minus the mean of {', '.join(self.others)}, paired by seed"
-        return f"{what} minus {self.others[0]}, paired by seed" if self.others else what
-
-    def ours(self, results: StudyResults, task: Task) -> dict[int, float]:
-        """Return the value of every seed."""
-        first = values(results, task.label, self.first, self.quantity)
-        others = [values(results, task.label, label, self.quantity) for label in self.others]
-        return paired(first, pooled(others)) if others else first
-
-    def paper(self, expected: Expected, key: str) -> float | None:
-        """Return the same of the paper's printed means, or None where it does not print them all."""
-        rows = [expected.result(key, label) for label in self.labels]
-        means = [row.mean(self.quantity) for row in rows if row is not None]
-        if len(means) < len(rows):
-            return None
-        return means[0] - (float(np.mean(means[1:])) if self.others else 0.0)
-
-
-@dataclass(frozen=True)
-class Link:
-    """A correlation over the clients of a method's runs, one of ``audit.table.COLUMNS``."""
-
-    label: str
-    column: str
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The methods that must have been run."""
-        return (self.label,)
-
-    @property
-    def words(self) -> str:
-        """What is computed."""
-        return f"{LINK_WORDS[self.column]} over the clients of a run of {self.label}, mean over seeds"
-
-    def ours(self, results: StudyResults, task: Task) -> dict[int, float]:
-        """Return the value of every seed in which it is defined."""
-        found = {s: links(run)[self.column] for s, run in results.runs(task.label, self.label).items()}
-        return {seed: r for seed, r in found.items() if r is not None}
-
-    def paper(self, expected: Expected, key: str) -> float | None:
-        """Return the mean over the paper's seeds, which it prints for HAS-FL only."""
-        rows = expected.correlations.get(key, {})
-        if self.label != "hasfl" or not rows:
-            return None
-        return float(np.mean([row[COLUMNS.index(self.column)] for row in rows.values()]))
-
-
 LINK_WORDS = dict(zip(COLUMNS, HEADINGS, strict=True))
-Statistic = Contrast | Link
+#: No correlation, and so no end of an interval of one, lies outside.
+R_RANGE = (-1.0, 1.0)
+
+
+def words(statistic: Contrast | Link) -> str:
+    """Return what is computed; methods bear the names of ``Expected.methods``."""
+    if isinstance(statistic, Link):
+        what = LINK_WORDS[statistic.correlation]
+        return f"{what} over the clients of a run of {statistic.of}, mean over seeds"
+    what = f"{WORDS[statistic.quantity]} of {statistic.of}"
+    if len(statistic.minus) > 1:
+        return f"{what} minus the mean of {', '.join(statistic.minus)}, paired by seed"
+    return f"{what} minus {statistic.minus[0]}, paired by seed" if statistic.minus else what
+
+
+def limits(statistic: Contrast | Link) -> tuple[float, float]:
+    """Return the least and the largest value that the statistic can have."""
+    return R_RANGE if isinstance(statistic, Link) else (-math.inf, math.inf)
+
+
+def ours(statistic: Contrast | Link, results: StudyResults, task: Task) -> dict[int, float]:
+    """Return the value of every seed in which it is defined, or none where a method is not one label here."""
+    labels = [task.label_of(method) for method in statistic.methods]
+    runs = [results.comparable(task.label, label) for label in labels if label is not None]
+    if len(runs) < len(labels):
+        return {}
+    if isinstance(statistic, Link):
+        return link_values(runs[0], statistic.correlation)
+    first, *others = (values(some, statistic.quantity) for some in runs)
+    return paired(first, pooled(others)) if others else first
+
+
+def printed(statistic: Contrast | Link, expected: Expected, task: str) -> float | None:
+    """Return the same of the paper's printed means, or None where it does not print them all."""
+    if isinstance(statistic, Link):
+        seeds = expected.correlations.get(statistic.of, {}).get(task, {})
+        column = COLUMNS.index(statistic.correlation)
+        return float(np.mean([row[column] for row in seeds.values()])) if seeds else None
+    rows = [expected.result(task, method) for method in statistic.methods]
+    means = [row.mean(statistic.quantity) for row in rows if row is not None]
+    if len(means) < len(rows):
+        return None
+    return means[0] - (float(np.mean(means[1:])) if statistic.minus else 0.0)
+
+
+def link_values(runs: Mapping[int, RunResult], column: str) -> dict[int, float]:
+    """Return one of the correlations by seed, for the runs in which it is defined."""
+    found = {seed: links(run)[column] for seed, run in runs.items()}
+    return {seed: r for seed, r in found.items() if r is not None}
 
 
 def links(run: RunResult) -> dict[str, float | None]:

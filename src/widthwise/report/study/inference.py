@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from widthwise.audit.table import COLUMNS
 from widthwise.report.study.cells import (
     NOT_PRINTED,
     NOTHING,
-    OTHER_DATA,
+    difference,
+    difference_text,
     interval_record,
     interval_text,
+    key,
+    method_text,
     number,
+    of_paper,
+    seed_records,
     signed,
     state_text,
+    values,
 )
 from widthwise.report.study.claims import RULE, Finding
-from widthwise.report.study.contrasts import LINK_WORDS, Contrast, Link, links
+from widthwise.report.study.contrasts import LINK_WORDS, R_RANGE, link_values, links
 from widthwise.report.study.results import StudyResults, Task
-from widthwise.report.study.statistics import Estimate, estimate, pooled
+from widthwise.report.study.statistics import estimate, paired, pooled
 from widthwise.report.study.table import StudyTable
+from widthwise.studies.relations import pairs
 
-FULL, ADAPTIVE = "fedavg", "hasfl"
 _POOLED = "all tasks"
 
 
@@ -37,20 +43,24 @@ def claims_table(found: Sequence[Finding]) -> StudyTable:
         if one.counted and one.found:
             value, n = number(one.found.mean, one.digits), NOTHING
         paper = NOT_PRINTED if one.paper is None else write(one.paper, one.digits)
+        if one.stand_in and one.paper is not None:
+            paper = f"{', '.join(one.paper_of)}: {paper}"
         verdict = f"{one.verdict} ({one.reason})" if one.reason else one.verdict
+        claim = one.claim
         rows.append(
-            (one.name, one.sentence, one.statistic, str(one.region), one.task, verdict, value, n, paper)
+            (claim.name, claim.sentence, one.statistic, str(claim.region), one.task, verdict, value, n, paper)
         )
         long.append(
             {
-                "claim": one.name,
-                "sentence": one.sentence,
+                "claim": claim.name,
+                "sentence": claim.sentence,
                 "task": one.task,
                 "statistic": one.statistic,
-                "region_low": _end(one.region.low),
-                "region_high": _end(one.region.high),
+                "region_low": _end(claim.region.low),
+                "region_high": _end(claim.region.high),
                 **interval_record(one.found),
                 "paper": one.paper,
+                "paper_task": None if one.paper is None else ", ".join(one.paper_of),
                 "verdict": one.verdict,
                 "reason": one.reason,
                 "runs": " ".join(one.runs),
@@ -64,124 +74,97 @@ def _end(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def comparisons_table(results: StudyResults) -> StudyTable:
-    """Return paired differences in final accuracy, as ``comparisons`` lists them."""
+def comparisons_table(results: StudyResults) -> StudyTable | None:
+    """Return paired differences in final accuracy, as ``relations.pairs`` lists them; None without a pair."""
+    sweep = results.manifest.study.sweep
+    of_task = {task.label: pairs(task.configs, task.sources, sweep) for task in results.tasks}
+    listed = {pair: what for found in of_task.values() for pair, what in found.items()}
     rows: list[tuple[str, ...]] = []
     long: list[dict[str, Any]] = []
-    for contrast in comparisons(results.labels()):
-        shown: list[tuple[str, Sequence[Task], Mapping[int, float]]] = [
-            (task.title, [task], contrast.ours(results, task)) for task in results.tasks
-        ]
-        full = [(tasks[0], by_seed) for _, tasks, by_seed in shown if by_seed]
+    for (first, second), what in listed.items():
+        tasks = [task for task in results.tasks if (first, second) in of_task[task.label]]
+        by_task = {task.title: ([task], _differences(results, task, first, second)) for task in tasks}
+        full = {title: both for title, both in by_task.items() if both[1]}
         if len(full) > 1:
-            shown.append((_POOLED, [task for task, _ in full], pooled([by_seed for _, by_seed in full])))
-        for title, tasks, by_seed in shown:
-            if not by_seed:
-                continue
+            some = [task for (task,), _ in full.values()]
+            full[_POOLED] = (some, pooled([by_seed for _, by_seed in full.values()]))
+        for title, (some, by_seed) in full.items():
             found = estimate(list(by_seed.values()))
-            name = f"{contrast.first} − {contrast.others[0]}"
             seeds = ", ".join(f"{signed(d, 1)} (s{seed})" for seed, d in by_seed.items())
-            label = title if title != _POOLED else f"{_POOLED} ({len(tasks)})"
-            rows.append((name, label, interval_text(found, 1), str(len(by_seed)), seeds))
-            long += _paired_records(results, contrast, title, tasks, by_seed, found)
+            shown = f"{_POOLED} ({len(some)})" if title == _POOLED else title
+            pair = (f"{first} − {second}", what)
+            rows.append((*pair, shown, interval_text(found, 1), str(len(by_seed)), seeds))
+            about = {"first": first, "second": second, "pair": what, "task": title}
+            cells = [cell for task in some for x in (first, second) for cell in results.of(task.label, x)]
+            long += seed_records(about, by_seed, cells)
+    if not rows:
+        return None
     caption = (
         "Differences in final accuracy, in points, between runs of the same seed, which share partition, "
         "capacities and cohorts: mean and 95 % t interval over seeds (3 seeds: 2 degrees of freedom). All "
         "tasks: the mean over tasks of each seed first, then the interval over seeds, because runs of one "
-        "seed share their capacities."
+        "seed share their capacities. Matched runs that did not meet their budget are left out."
     )
-    head = ("difference", "task", "mean [95 %]", "seeds", "each seed")
+    head = ("difference", "pair", "task", "mean [95 %]", "seeds", "each seed")
     return StudyTable(
-        "comparisons", "Paired comparisons", caption, head, tuple(rows), tuple(long), row_heads=2
+        "comparisons", "Paired comparisons", caption, head, tuple(rows), tuple(long), row_heads=3
     )
 
 
-def comparisons(labels: Sequence[str]) -> list[Contrast]:
-    """Return which methods are compared: the adaptive one with each other one, each with the full model."""
-    adaptive = [Contrast(ADAPTIVE, (label,)) for label in labels if label not in (ADAPTIVE, FULL)]
-    full = [Contrast(label, (FULL,)) for label in labels if label != FULL]
-    return (adaptive if ADAPTIVE in labels else []) + (full if FULL in labels else [])
-
-
-def _paired_records(
-    results: StudyResults,
-    contrast: Contrast,
-    title: str,
-    tasks: Sequence[Task],
-    by_seed: Mapping[int, float],
-    found: Estimate | None,
-) -> Iterator[dict[str, Any]]:
-    key = {"first": contrast.first, "second": contrast.others[0], "task": title}
-    cells = [cell for task in tasks for label in contrast.labels for cell in results.of(task.label, label)]
-
-    def paths(*seeds: int) -> str:
-        return " ".join(cell.path for cell in cells if cell.done and cell.seed in seeds)
-
-    yield {**key, "seed": "mean", **interval_record(found), "runs": paths(*by_seed)}
-    for seed, difference in by_seed.items():
-        yield {**key, "seed": seed, "value": difference, "runs": paths(seed)}
+def _differences(results: StudyResults, task: Task, first: str, second: str) -> Mapping[int, float]:
+    ours = (values(results.comparable(task.label, label), "final") for label in (first, second))
+    return paired(*ours)
 
 
 def correlations_table(results: StudyResults) -> StudyTable | None:
     """Return the paper's Table 5: correlations of the final estimates, for every seed and over seeds."""
-    if results.expected is None or ADAPTIVE not in results.labels():
+    if results.expected is None:
         return None
-    rows, long = [], []
-    for task in results.tasks:
-        printed = results.expected.correlations.get(task.paper or "", {})
-        for cell in results.of(task.label, ADAPTIVE):
-            paper = dict(zip(COLUMNS, printed.get(cell.seed, ()), strict=False))
-            ours = links(cell.run) if cell.done and cell.run else {}
-            cells: list[str] = []
-            for column in COLUMNS:
-                p, r = paper.get(column), ours.get(column)
-                formed = p is not None and r is not None and not task.stand_in
-                difference = r - p if formed and r is not None and p is not None else None
-                cells += [
-                    NOT_PRINTED if p is None else signed(p, 2),
-                    (cell.state if not cell.done else NOTHING) if r is None else signed(r, 2),
-                    _difference(p, r, difference),
-                ]
-                key = {
-                    "table": "table-5",
-                    "task": task.title,
-                    "method": ADAPTIVE,
-                    "quantity": LINK_WORDS[column],
-                }
-                long.append(
-                    {
-                        **key,
-                        "seed": cell.seed,
-                        "value": r,
-                        "paper": p,
-                        "difference": difference,
-                        "state": cell.state,
-                        "runs": cell.path,
-                    }
-                )
-            rows.append((f"{task.title}, s{cell.seed}", *cells))
+    rows: list[tuple[str, ...]] = []
+    long: list[dict[str, Any]] = []
+    for method, by_task in results.expected.correlations.items():
+        for task in results.tasks:
+            for label in task.known[method]:
+                _table_5_rows(results, task, label, by_task.get(task.paper or "", {}), rows, long)
+    if not rows:
+        return None
     caption = (
         "Final smoothed estimates H of HAS-FL against label divergence TV and capacity; '| capacity': "
         "capacity removed linearly. The paper's seeds drew other partitions than ours: a row's difference "
-        "compares two draws."
+        "compares two draws. Where our data set is not the paper's, its name stands before its number."
     )
     head = ("run", *(("paper", "ours", "difference") * len(COLUMNS)))
     groups = (("", 1), *((LINK_WORDS[column], 3) for column in COLUMNS))
-    return StudyTable(
-        "table-5",
-        "Table 5: What the estimates go along with",
-        caption,
-        head,
-        tuple(rows),
-        tuple(long),
-        groups,
-    )
+    title = "Table 5: What the estimates go along with"
+    return StudyTable("table-5", title, caption, head, tuple(rows), tuple(long), groups)
 
 
-def _difference(paper: float | None, ours: float | None, difference: float | None) -> str:
-    if difference is not None:
-        return signed(difference, 2)
-    return NOTHING if paper is None or ours is None else OTHER_DATA
+def _table_5_rows(
+    results: StudyResults,
+    task: Task,
+    label: str,
+    printed: Mapping[int, Sequence[float]],
+    rows: list[tuple[str, ...]],
+    long: list[dict[str, Any]],
+) -> None:
+    """Add a row for every planned seed of a method, and its records."""
+    for cell in results.of(task.label, label):
+        paper = dict(zip(COLUMNS, printed.get(cell.seed, ()), strict=False))
+        ours = links(cell.run) if cell.done and cell.run else {}
+        cells: list[str] = []
+        for column in COLUMNS:
+            p, r = paper.get(column), ours.get(column)
+            cells += [
+                NOT_PRINTED if p is None else of_paper(task, signed(p, 2)),
+                (cell.state if not cell.done else NOTHING) if r is None else signed(r, 2),
+                difference_text(task, r, p, 2),
+            ]
+            about = {**key("table-5", task, label, LINK_WORDS[column]), "seed": cell.seed, "value": r}
+            about |= {"paper": p, "paper_task": task.paper if p is not None else None}
+            long.append(
+                {**about, "difference": difference(task, r, p), "state": cell.state, "runs": cell.path}
+            )
+        rows.append((f"{task.title}, s{cell.seed}", *cells))
 
 
 def links_table(results: StudyResults) -> StudyTable:
@@ -189,25 +172,19 @@ def links_table(results: StudyResults) -> StudyTable:
     rows, long = [], []
     for task in results.tasks:
         for label in task.methods:
+            runs = results.runs(task.label, label)
+            absent = "undefined" if runs else state_text(results, task.label, label)
             texts = []
             for column in COLUMNS:
-                by_seed = Link(label, column).ours(results, task)
-                found = estimate(list(by_seed.values()))
-                done = bool(results.runs(task.label, label))
-                absent = "undefined" if done else state_text(results, task.label, label)
+                by_seed = link_values(runs, column)
+                found = estimate(list(by_seed.values()), R_RANGE)
                 texts.append(interval_text(found, 2) if found else absent)
-                key = {
-                    "table": "correlations",
-                    "task": task.title,
-                    "method": label,
-                    "quantity": LINK_WORDS[column],
-                }
-                paths = [cell.path for cell in results.of(task.label, label) if cell.seed in by_seed]
-                long.append({**key, **interval_record(found), "runs": " ".join(paths)})
-            rows.append((task.title, label, *texts))
+                about = key("correlations", task, label, LINK_WORDS[column])
+                long.append(seed_records(about, by_seed, results.of(task.label, label), R_RANGE)[0])
+            rows.append((task.title, method_text(results, task.label, label), *texts))
     caption = (
-        "Mean over seeds of the correlation over clients, and 95 % t interval over seeds. Undefined: what is "
-        "correlated is the same for all clients, or for all of equal capacity."
+        "Mean over seeds of the correlation over clients, and 95 % t interval over seeds, which ends at −1 "
+        "and 1. Undefined: what is correlated is the same for all clients, or for all of equal capacity."
     )
     head = ("task", "method", *(LINK_WORDS[column] for column in COLUMNS))
     return StudyTable(

@@ -36,7 +36,7 @@ CONTENTS = (
     ("settings", "Settings"),
 )
 #: Sections that are left out where these tables are missing.
-EMPTY = {"claims-of-the-paper": "claims", "paper-tables": "paper"}
+EMPTY = {"claims-of-the-paper": "claims", "paired": "comparisons", "paper-tables": "paper"}
 
 
 def build_study_report(folder: Path | str, out: Path | str | None = None) -> Path:
@@ -63,7 +63,7 @@ def build_study_report(folder: Path | str, out: Path | str | None = None) -> Pat
     page = Path(out) if out else Path(folder) / "report.html"
     found = findings(results)
     groups = _tables(results, found)
-    plots = {plot.name: plot for plot in study_figures(results)}
+    figures = study_figures(results)
     study = results.manifest.study
     html = render(
         "study.html.j2",
@@ -76,20 +76,22 @@ def build_study_report(folder: Path | str, out: Path | str | None = None) -> Pat
         contents=[(place, text) for place, text in CONTENTS if place not in EMPTY or groups[EMPTY[place]]],
         verdict_words={"supported": "yes", "not supported": "no"},
         groups=groups,
-        plots=plots,
+        figures=figures,
         settings=_settings(results),
     )
     with writing(page):
-        tables, figures = page.parent / "tables", page.parent / "figures"
-        for place in (tables, figures):
+        tables, drawings = page.parent / "tables", page.parent / "figures"
+        for place in (tables, drawings):
             place.mkdir(parents=True, exist_ok=True)
         for table in (table for group in groups.values() for table in group):
             table.save(tables)
         (tables / "headline.csv").write_text(headline_csv(results), encoding="utf-8")
-        for plot in plots.values():
-            plot.save_pdf(figures)
-        kept = {"headline", *(table.name for group in groups.values() for table in group), *plots}
-        for stale in (*tables.glob("*.csv"), *tables.glob("*.tex"), *figures.glob("*.pdf")):
+        plots = [plot for some in figures.values() for plot in some]
+        for plot in plots:
+            plot.save_pdf(drawings)
+        names = [table.name for group in groups.values() for table in group]
+        kept = {"headline", *names, *(plot.name for plot in plots)}
+        for stale in (*tables.glob("*.csv"), *tables.glob("*.tex"), *drawings.glob("*.pdf")):
             if stale.stem not in kept:  # of an earlier report, when other runs were there
                 stale.unlink()
         write_page(page, html)
@@ -99,11 +101,12 @@ def build_study_report(folder: Path | str, out: Path | str | None = None) -> Pat
 def _tables(results: StudyResults, found: Sequence[Finding]) -> dict[str, list[StudyTable]]:
     """Return the tables of every section of the page."""
     tiers = tier_table(results)
+    pairs = comparisons_table(results)
     provenance = (sessions_table(results), open_runs_table(results), runs_table(results))
     return {
         "claims": [claims_table(found)] if found else [],
         "results": [headline_table(results)],
-        "comparisons": [comparisons_table(results)],
+        "comparisons": [pairs] if pairs is not None else [],
         "paper": result_tables(results),
         "costs": cost_tables(results),
         "correlations": [

@@ -7,17 +7,19 @@ from typing import Any
 
 from widthwise.audit import AuditTable, clients_of, pooled_table
 from widthwise.audit.confound import POWER_NOTE
-from widthwise.audit.table import COLUMNS
-from widthwise.audit.text import cell_parts
-from widthwise.report.study.cells import NOTHING
+from widthwise.audit.table import COLUMNS, DATA
+from widthwise.audit.text import cell_parts, detectable_text
+from widthwise.report.study.cells import method_text
 from widthwise.report.study.contrasts import LINK_WORDS
 from widthwise.report.study.results import StudyResults
 from widthwise.report.study.table import StudyTable
 
 CAPTION = (
     "The runs of all finished seeds together. Mean over seeds of the correlation over clients; p: permutation"
-    " within seeds and, given capacity, within tiers of equal capacity; 95 % bootstrap interval over seeds "
-    f"and clients. {POWER_NOTE}"
+    " within seeds and, given capacity, within tiers of equal capacity. 95 % intervals: Student's t over "
+    "seeds, which speaks of further seeds (in the CSV file low and high), then the bootstrap over clients "
+    "and seeds, which shows the clients' chance and is too short for more where few seeds differ "
+    f"(bootstrap_low and bootstrap_high). {POWER_NOTE}"
 )
 
 
@@ -34,11 +36,11 @@ def pooled_audit_table(results: StudyResults) -> StudyTable | None:
             if not measured:
                 continue
             table = pooled_table([clients_of(cell.run) for cell in measured if cell.run])
-            power = table.power.smallest_detectable_r
-            detectable = NOTHING if power is None else f"{power:.2f}"
+            detectable = detectable_text(table[DATA])
             for kind, correlations in (("Pearson", table.pearson), ("Spearman", table.spearman)):
                 texts = (" ".join(cell_parts(correlations[column])) for column in COLUMNS)
-                rows.append((task.title, label, kind, str(len(measured)), *texts, detectable))
+                name = method_text(results, task.label, label)
+                rows.append((task.title, name, kind, str(len(measured)), *texts, detectable))
             runs = " ".join(cell.path for cell in measured)
             records += _records({"task": task.title, "method": label}, table, runs)
     if not rows:
@@ -53,7 +55,8 @@ def _records(key: Mapping[str, Any], table: AuditTable, runs: str) -> list[dict[
     for kind, correlations in (("pearson", table.pearson), ("spearman", table.spearman)):
         for column in COLUMNS:
             cell = correlations[column]
-            low, high = cell.interval or (None, None)
+            low, high = cell.run_interval or (None, None)
+            bootstrap_low, bootstrap_high = cell.interval or (None, None)
             records.append(
                 {
                     "table": "pooled-audit",
@@ -65,9 +68,13 @@ def _records(key: Mapping[str, Any], table: AuditTable, runs: str) -> list[dict[
                     "p_value": cell.p_value,
                     "low": low,
                     "high": high,
+                    "bootstrap_low": bootstrap_low,
+                    "bootstrap_high": bootstrap_high,
                     "n": cell.runs,
-                    "detectable_r": table.power.smallest_detectable_r,
+                    "clients": cell.clients,
+                    "detectable_r": cell.detectable_r,
                     "reason": cell.reason,
+                    "left_out": "; ".join(cell.left_out) or None,
                     "runs": runs,
                 }
             )

@@ -9,7 +9,7 @@ from widthwise.report.study.results import StudyResults
 from widthwise.report.study.statistics import estimate
 from widthwise.report.study.table import StudyTable, csv_text
 
-HEADLINE = ("task", "method", "final_mean", "final_sd", "n", "mean_width")
+HEADLINE = ("task", "method", "final_mean", "final_sd", "n", "mean_width", "budget_not_met")
 
 
 def sessions_table(results: StudyResults) -> StudyTable:
@@ -76,19 +76,25 @@ def runs_table(results: StudyResults) -> StudyTable:
         if cell.done:
             final, width = 100 * result["final_accuracy"], result["mean_width"]
             hash_, seconds = str(result["config_hash"]), result["seconds"]
-            rows.append((cell.path, f"{final:.2f}", f"{width:.3f}", hash_, f"{seconds:.0f}"))
+            name = f"{cell.path} (budget not met)" if cell.unmet else cell.path
+            rows.append((name, f"{final:.2f}", f"{width:.3f}", hash_, f"{seconds:.0f}"))
     head = ("folder", "final accuracy (%)", "average width", "configuration", "seconds")
     caption = "Folders are relative to the study's. The CSV file has everything that a result holds."
     return StudyTable("results", "Finished runs", caption, head, tuple(rows), tuple(long))
 
 
 def headline_csv(results: StudyResults) -> str:
-    """Return ``headline.csv``: final accuracy (%) and average width of every method on every task."""
+    """Return ``headline.csv``: final accuracy (%) and average width of every method on every task.
+
+    ``budget_not_met``: the seeds in which a matched method could not spend what it was to match.
+    """
     rows = []
     for task in results.tasks:
         for label in task.methods:
-            final = estimate(list(values(results, task.label, label, "final").values()))
-            width = estimate(list(values(results, task.label, label, "width").values()))
+            runs = results.runs(task.label, label)
+            final = estimate(list(values(runs, "final").values()))
+            width = estimate(list(values(runs, "width").values()))
+            missed = [f"s{cell.seed}" for cell in results.of(task.label, label) if cell.unmet]
             rows.append(
                 {
                     "task": task.title,
@@ -97,6 +103,7 @@ def headline_csv(results: StudyResults) -> str:
                     "final_sd": round(final.sd, 2) if final and final.sd is not None else None,
                     "n": final.n if final else 0,
                     "mean_width": round(width.mean, 3) if width else None,
+                    "budget_not_met": " ".join(missed) or None,
                 }
             )
     return csv_text(rows, HEADLINE)

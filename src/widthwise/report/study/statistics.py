@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,8 +30,10 @@ class Estimate:
     high: float | None = None
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float], limits: tuple[float, float] = (-math.inf, math.inf)) -> Estimate | None:
     """Return the mean with its 95 % t interval over seeds, or None where there are no values.
+
+    The interval ends at the limits: the least and the largest value that there can be.
 
     Formula: mean ± ``t_reach``. With n = 3 there are 2 degrees of freedom and t = 4.30: the interval is 2.48
     sd to each side. It takes the seeds as independent draws and what is averaged as roughly normal, which
@@ -40,6 +43,8 @@ def estimate(values: Sequence[float]) -> Estimate | None:
         >>> found = estimate([1.0, 2.0, 3.0])
         >>> found.mean, found.n, round(found.low, 3), round(found.high, 3)
         (2.0, 3, -0.484, 4.484)
+        >>> estimate([-0.9, -0.1], (-1.0, 1.0)).low
+        -1.0
     """
     if not len(values):
         return None
@@ -49,7 +54,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
         return Estimate(mean, None, n)
     sd = float(sample.std(ddof=1))
     half = t_reach(values)
-    return Estimate(mean, sd, n, mean - half, mean + half)
+    return Estimate(mean, sd, n, max(limits[0], mean - half), min(limits[1], mean + half))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:

@@ -24,6 +24,7 @@ RECORD = (
     "high",
     "paper",
     "paper_sd",
+    "paper_task",
     "difference",
     "state",
     "runs",
@@ -76,8 +77,9 @@ class StudyTable:
 
     def csv(self) -> str:
         """Return the records as CSV, numbers rounded to nine decimals so that no rounding noise shows."""
-        columns = list(dict.fromkeys(key for record in self.records for key in record))
-        return csv_text(self.records, columns or list(RECORD))
+        columns = dict.fromkeys(key for record in self.records for key in record)
+        # The folders stand last: there may be many.
+        return csv_text(self.records, sorted(columns, key=lambda column: column == "runs") or list(RECORD))
 
     def latex(self) -> str:
         """Return the table for LaTeX with the package booktabs."""

@@ -9,9 +9,10 @@ from widthwise.report.study.cells import (
     CAPTION,
     MEASURES,
     NOTHING,
-    interval_record,
+    method_text,
     number,
     records,
+    seed_records,
     seeds_text,
     signed,
     spread,
@@ -21,8 +22,9 @@ from widthwise.report.study.cells import (
 from widthwise.report.study.results import StudyResults, Task
 from widthwise.report.study.statistics import estimate
 from widthwise.report.study.table import StudyTable
+from widthwise.studies.claims import Quantity
 from widthwise.studies.costs import Cost, paper_costs, run_costs
-from widthwise.studies.expected import PaperTable, Quantity
+from widthwise.studies.expected import PaperTable
 
 _THREE = ("paper", "ours", "difference")
 _PRINTED = (("parameters (M)", 2), ("MACs a sample (M)", 1), ("upload (MB)", 2))
@@ -37,7 +39,7 @@ def result_tables(results: StudyResults) -> list[StudyTable]:
 
 def _result_table(results: StudyResults, number_: int, table: PaperTable) -> StudyTable:
     tasks = list(results.paper_tasks(table.tasks))
-    pairs = [(task, label) for task in tasks for label in table.methods]
+    pairs = [(task, label) for task in tasks for label in task.labels_of(table.methods)]
     title = f"Table {number_}: {table.title}"
     return _compare(results, f"table-{number_}", title, pairs, table.columns, _notes(tasks))
 
@@ -57,8 +59,6 @@ def _compare(
     columns: Sequence[Quantity],
     notes: str,
 ) -> StudyTable:
-    names = results.expected.methods if results.expected else {}
-    width = 3 if results.expected else 1
     rows, long = [], []
     for task, label in pairs:
         cells: list[str] = []
@@ -66,16 +66,26 @@ def _compare(
             three = triple(results, task, label, quantity)
             cells += three if results.expected else three[1:2]
             long += records(results, name, task, label, quantity)
-        rows.append((task.title, names.get(label, label), seeds_text(results, task.label, label), *cells))
+        method = method_text(results, task.label, label, _name(results, task, label))
+        rows.append((task.title, method, seeds_text(results, task.label, label), *cells))
     heads = tuple(MEASURES[quantity].heading for quantity in columns)
     if results.expected:
         head = ("task", "method", "seeds", *(_THREE * len(columns)))
-        groups = (("", 3), *((heading, width) for heading in heads))
+        groups = (("", 3), *((heading, 3) for heading in heads))
         return StudyTable(name, title, f"{CAPTION}{notes}", head, tuple(rows), tuple(long), groups, 2)
     caption = "Mean ± standard deviation over the finished seeds."
     return StudyTable(
         name, title, caption, ("task", "method", "seeds", *heads), tuple(rows), tuple(long), (), 2
     )
+
+
+def _name(results: StudyResults, task: Task, label: str) -> str:
+    """Return a method's name in the paper, and its label as well where several are that method."""
+    method = task.method_of(label)
+    if results.expected is None or method is None:
+        return label
+    title = results.expected.methods[method].title or label
+    return title if len(task.known[method]) == 1 else f"{title} ({label})"
 
 
 def _notes(tasks: Sequence[Task]) -> str:
@@ -162,15 +172,9 @@ def tier_table(results: StudyResults) -> StudyTable | None:
                 found = estimate(list(by_seed.values()))
                 absent = state_text(results, task.label, label) if not runs else NOTHING
                 texts.append(absent if found is None else spread(found.mean, found.sd, 1))
-                key = {"table": "tiers", "task": task.title, "method": label, "width": tier}
-                paths = [cell.path for cell in results.of(task.label, label) if cell.seed in by_seed]
-                mean = {**key, "seed": "mean", **interval_record(found), "runs": " ".join(paths)}
-                single = [
-                    {**key, "seed": s, "value": x, "runs": p}
-                    for (s, x), p in zip(by_seed.items(), paths, strict=True)
-                ]
-                long += [mean, *single]
-            rows.append((task.title, label, *texts))
+                about = {"table": "tiers", "task": task.title, "method": label, "width": tier}
+                long += seed_records(about, by_seed, results.of(task.label, label))
+            rows.append((task.title, method_text(results, task.label, label), *texts))
     if not tiers:
         return None
     return StudyTable(
