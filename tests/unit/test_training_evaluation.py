@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from widthwise.training import evaluate, recalibrate
+from widthwise.training import evaluate, recalibrate, running_statistics
 
 
 def test_evaluate_counts_correct_samples_and_averages_the_loss(make_toy) -> None:
@@ -102,3 +102,57 @@ def test_recalibrate_leaves_a_module_without_batch_norm_alone(make_toy) -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
     recalibrate(module, [toy.data.inputs])
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+class Twice(nn.Module):
+    """One batch norm at two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.norm(x) * 2 + 1)
+
+
+def test_recalibrate_averages_over_both_uses_of_a_shared_batch_norm() -> None:
+    torch.manual_seed(0)
+    module, batch = Twice(), torch.randn(64, 3) * 5 + 2
+    recalibrate(module, [batch])
+    # Its first use sees the batch, its second 2 * normalised + 1, whose mean is 1.
+    torch.testing.assert_close(module.norm.running_mean, (batch.mean(0) + 1) / 2)
+
+
+def test_recalibrate_leaves_frozen_batch_norms_as_they_are() -> None:
+    class Frozen(nn.BatchNorm2d):
+        def train(self, mode: bool = True) -> Frozen:
+            return super().train(False)
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 3, 3), Frozen(3), nn.ReLU(), nn.BatchNorm2d(3)).train()
+    assert list(running_statistics(module, torch.randn(4, 1, 6, 6))) == ["3.running_mean"]
+    recalibrate(module, [torch.randn(4, 1, 6, 6)])
+    assert torch.equal(module[1].running_mean, torch.zeros(3))
+    assert not torch.equal(module[3].running_mean, torch.zeros(3))
+
+
+def test_recalibrate_estimates_running_statistics_of_instance_norms() -> None:
+    torch.manual_seed(0)
+    module, batch = nn.Sequential(nn.InstanceNorm2d(3, track_running_stats=True)), torch.randn(4, 3, 6, 6) + 2
+    recalibrate(module, [batch])
+    torch.testing.assert_close(module[0].running_mean, batch.mean((0, 2, 3)))
+    assert not running_statistics(nn.Sequential(nn.InstanceNorm2d(3)), batch)
+
+
+def test_running_statistics_leaves_module_and_generator_as_they_were() -> None:
+    torch.manual_seed(0)
+    module = batch_norms().train()
+    module[3].eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    state = torch.get_rng_state()
+    found = running_statistics(module, torch.randn(1, 1, 6, 6, generator=torch.Generator().manual_seed(1)))
+    assert list(found) == ["1.running_mean", "4.running_mean"]
+    assert found["1.running_mean"] is module[1].running_mean
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert [part.training for part in module] == [True, True, True, False, True]

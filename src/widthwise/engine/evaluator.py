@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import load_
@@ -40,19 +41,27 @@ class Evaluator:
         size = min(self._fed.engine.recalibration_samples, len(owned))
         return owned[torch.from_numpy(rng.choice(len(owned), size=size, replace=False))]
 
+    def _batches(self) -> Iterator[Tensor]:
+        """Yield the inputs of the sample in equal batches, each of two or more: one has no variance."""
+        size = len(self._sample)
+        parts = max(1, min(math.ceil(size / self._fed.engine.eval_batch_size), size // 2))
+        return (self._fed.task.train.batch(part)[0] for part in torch.tensor_split(self._sample, parts))
+
+    def calibrated(self, state: ServerState, spec: SliceSpec) -> nn.Module:
+        """Return a slice of the global model with statistics of its own; the next call may overwrite it."""
+        space, module = self._fed.space, self._modules(spec)
+        params = spec.masked(space.take(state.params, spec))
+        load_(module, params, space.take(state.buffers, spec))
+        recalibrate(module, self._batches())
+        return module
+
     def __call__(self, state: ServerState, spec: SliceSpec) -> tuple[float, float]:
         """Return test accuracy in [0, 1] and mean test loss of a slice of the global model.
 
         Raises:
             DivergenceError: if the test loss is not finite.
         """
-        fed = self._fed
-        module = self._modules(spec)
-        params = spec.masked(fed.space.take(state.params, spec))
-        load_(module, params, fed.space.take(state.buffers, spec))
-        if fed.space.has_batch_norm:
-            batches = torch.split(self._sample, fed.engine.eval_batch_size)
-            recalibrate(module, (fed.task.train.batch(indices)[0] for indices in batches))
+        fed, module = self._fed, self.calibrated(state, spec)
         accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)
         if not math.isfinite(loss):
             raise DivergenceError(

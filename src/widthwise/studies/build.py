@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from widthwise.core.errors import ConfigError
 from widthwise.engine import Federation, RunResult, Sink, run_federation
 from widthwise.slicing import trace
 from widthwise.studies.config import RunConfig
 from widthwise.studies.control import resolve
 from widthwise.tasks import build_task
+from widthwise.training import running_statistics
 
 
 def build(config: RunConfig, data_dir: Path | None = None, label: str | None = None) -> Federation:
@@ -27,6 +29,11 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
     config = resolve(config)
     task = build_task(config.task, config.capacity, config.seed, data_dir)
     model = task.build_model(config.seed)
+    if config.training.batch_norm == "refuse" and (found := running_statistics(model, task.example_inputs())):
+        raise ConfigError(
+            f"training.batch_norm is 'refuse', but the model has running statistics ({', '.join(found)}) "
+            "that no two widths share. Choose another norm for the model, or batch_norm: recalibrate."
+        )
     federation = Federation(
         task=task,
         space=trace(model, task.example_inputs(), freeze=task.freeze),

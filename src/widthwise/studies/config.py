@@ -131,8 +131,13 @@ class RunConfig(BaseModel):
         return content
 
     def identity(self) -> dict[str, Any]:
-        """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`)."""
+        """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`).
+
+        ``training.batch_norm`` is left out at its default, which is what stored runs without that key did.
+        """
         content = self.to_dict()
+        if self.training.batch_norm == TrainingConfig().batch_norm:
+            del content["training"]["batch_norm"]
         for section, free in FREE_KEYS.items():
             content[section] = {key: value for key, value in content[section].items() if key not in free}
         return content

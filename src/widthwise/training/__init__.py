@@ -13,7 +13,7 @@ from widthwise.training.modules import ModuleCache
 from widthwise.training.objective import Local, LocalSetting, Objective
 from widthwise.training.plain import Plain
 from widthwise.training.proximal import Proximal
-from widthwise.training.recalibrate import recalibrate
+from widthwise.training.recalibrate import recalibrate, running_statistics
 
 OBJECTIVES = Registry[type[Objective]]("objective")
 OBJECTIVES.add("plain", Plain, summary="SGD on the local loss", source="McMahan et al. 2017, algorithm 1")
@@ -45,5 +45,6 @@ __all__ = [
     "epoch_batches",
     "evaluate",
     "recalibrate",
+    "running_statistics",
     "train",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,6 +28,9 @@ class TrainingConfig(BaseModel):
         momentum: Momentum of SGD. Its buffer starts anew for every client and round.
         weight_decay: L2 coefficient, applied to the coordinates that the client trains.
         clip_norm: Largest norm of the whole gradient in one step, or None for no clipping.
+        batch_norm: What becomes of batch-norm statistics. ``recalibrate``: clients train with those of their
+            batches and keep and report none; the server estimates them anew for each slice that it evaluates.
+            ``refuse``: a model that has any is refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +44,7 @@ class TrainingConfig(BaseModel):
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False)
     clip_norm: float | None = Field(10.0, gt=0, allow_inf_nan=False)
+    batch_norm: Literal["recalibrate", "refuse"] = "recalibrate"
 
     def local(self, round_index: int, precision: str = "fp32") -> LocalConfig:
         """Return the settings of one round: lr * lr_decay ** round_index.
