@@ -25,7 +25,6 @@ from widthwise.slicing.ir import (
     ModelDtype,
     Program,
     Ref,
-    Shape,
     Size,
     Tensor,
     transform,
@@ -68,10 +67,10 @@ class SubModel(nn.Module):
     ``training`` flag, and takes the arguments of the example inputs by position or by name.
     """
 
-    def __init__(self, forward: Forward, counts: Mapping[str, int]) -> None:
+    def __init__(self, forward: Forward, sizes: list[tuple[int, ...]]) -> None:
         """Make a module without parameters."""
         super().__init__()
-        self._forward, self._sizes = forward, forward.sizes(counts)
+        self._forward, self._sizes = forward, sizes
 
     def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         """Run the model's forward on the kept channels."""
@@ -94,27 +93,33 @@ def build(
     forward: Forward,
     tensors: Sequence[Tensor],
     aliases: Mapping[str, str],
-    shapes: Mapping[str, Shape],
-    counts: Mapping[str, int],
+    values: Mapping[str, Any],
+    sizes: list[tuple[int, ...]],
 ) -> SubModel:
-    """Return a sub-model with uninitialised parameters (and buffers of zeros).
+    """Return a sub-model that holds given tensors.
 
     Args:
         forward: The forward of all widths.
         tensors: The model's parameters and buffers.
         aliases: Tied names -> the name that stands for them.
-        shapes: Shape of each tensor at this width.
-        counts: Channels of each group at this width.
+        values: The sub-model's own parameters and buffers, by name.
+        sizes: The forward's sizes at this width.
     """
-    root = SubModel(forward, counts)
+    root = SubModel(forward, sizes)
+    device = next((value.device for value in values.values()), None)
+    owners: dict[str, nn.Module] = {"": root}
     for tensor in tensors:
-        _register(root, tensor.name, _empty(tensor, shapes[tensor.name]), persistent=tensor.persistent)
+        module, leaf = _owner(owners, tensor.name)
+        (module._parameters if tensor.parameter else module._buffers)[leaf] = values[tensor.name]
+        if not tensor.parameter and not tensor.persistent:
+            module._non_persistent_buffers_set.add(leaf)
     for name, first in aliases.items():
-        module, leaf = _owner(root, first)
-        _register(root, name, getattr(module, leaf), persistent=True)
+        (source, stored), (module, leaf) = _owner(owners, first), _owner(owners, name)
+        kind = "_parameters" if stored in source._parameters else "_buffers"
+        getattr(module, kind)[leaf] = getattr(source, kind)[stored]
     for index, program in enumerate(forward.programs):
         for name, value in program.constants.items():
-            _register(root, _constant(name, index), value.clone(), persistent=False)
+            root.register_buffer(_constant(name, index), value.to(device, copy=True), persistent=False)
     return root
 
 
@@ -122,28 +127,16 @@ def _constant(name: str, program: int) -> str:
     return f"{name}_{program}"
 
 
-def _empty(tensor: Tensor, shape: Shape) -> torch.Tensor:
-    if tensor.parameter:
-        return nn.Parameter(torch.empty(shape, dtype=tensor.dtype), requires_grad=tensor.requires_grad)
-    return torch.zeros(shape, dtype=tensor.dtype)
+def _owner(owners: dict[str, nn.Module], name: str) -> tuple[nn.Module, str]:
+    """Return the module that owns a dotted name, made where it is not there yet, and the rest of the name.
 
-
-def _owner(root: nn.Module, name: str) -> tuple[nn.Module, str]:
-    *path, leaf = name.split(".")
-    module = root
-    for step in path:
-        if step not in module._modules:
-            module.add_module(step, nn.Module())
-        module = getattr(module, step)
-    return module, leaf
-
-
-def _register(root: nn.Module, name: str, value: torch.Tensor, *, persistent: bool) -> None:
-    module, leaf = _owner(root, name)
-    if isinstance(value, nn.Parameter):
-        module.register_parameter(leaf, value)
-    else:
-        module.register_buffer(leaf, value, persistent=persistent)
+    Straight into the dictionaries of modules: the checks of ``register_parameter`` cost more than the copies.
+    """
+    path, _, leaf = name.rpartition(".")
+    if path not in owners:
+        parent, child = _owner(owners, path)
+        owners[path] = parent._modules[child] = nn.Module()
+    return owners[path], leaf
 
 
 def _sizes(program: Program) -> Iterator[Size | GroupCount]:

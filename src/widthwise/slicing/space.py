@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from widthwise.core.errors import SliceError
-from widthwise.core.params import Params, load_
+from widthwise.core.params import Params, clone
 from widthwise.core.records import SliceSpec
 from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
@@ -223,9 +223,10 @@ class WidthSpace:
     def module(self, spec: SliceSpec) -> nn.Module:
         """Return a fresh dense sub-model; ``load_`` fills its parameters and buffers with values."""
         counts = self.counts(spec)
-        shapes = {name: _shape(layout, counts) for name, layout in self._layouts.items()}
-        tensors = [layout.tensor for layout in self._layouts.values()]
-        return build(self.forward, tensors, self._aliases, shapes, counts)
+        return self._build(
+            {name: _empty(layout.tensor, _shape(layout, counts)) for name, layout in self._layouts.items()},
+            spec,
+        )
 
     def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:
         """Return a dense sub-model with copies of the model's kept values, in the model's mode.
@@ -240,13 +241,17 @@ class WidthSpace:
                 f"the model's tensors differ in {', '.join(odd)}, but only the traced model fits its space. "
                 "Trace this model."
             )
-        module = self.module(spec)
-        device = next((value.device for value in own.values()), None)
-        module.to(device).train(model.training)
-        load_(module, self.take({name: value.detach() for name, value in own.items()}, spec))
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad_(own[name].requires_grad)
-        return module
+        values = clone(self.take({name: value.detach() for name, value in own.items()}, spec))
+        for name in self.parameters:
+            values[name] = nn.Parameter(values[name], own[name].requires_grad)
+        module = self._build(values, spec)
+        return module if model.training else module.eval()
+
+    def _build(self, values: Params, spec: SliceSpec) -> nn.Module:
+        tensors = [layout.tensor for layout in self._layouts.values()]
+        counts = self.counts(spec)
+        sizes = self._remember(("sizes", *counts.values()), lambda: self.forward.sizes(counts))
+        return build(self.forward, tensors, self._aliases, values, sizes)
 
     def _checked(self, spec: SliceSpec) -> dict[str, int]:
         if set(spec.kept) != set(self._full):
@@ -312,6 +317,12 @@ class WidthSpace:
 
 def _shape(layout: ParamLayout, counts: Mapping[str, int]) -> Shape:
     return tuple(size(axis, counts) for axis in layout.axes)
+
+
+def _empty(tensor: Tensor, shape: Shape) -> torch.Tensor:
+    if tensor.parameter:
+        return nn.Parameter(torch.empty(shape, dtype=tensor.dtype), requires_grad=tensor.requires_grad)
+    return torch.zeros(shape, dtype=tensor.dtype)
 
 
 def _brief(kept: Sequence[int]) -> str:
