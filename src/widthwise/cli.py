@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from widthwise.cli_errors import Commands, explained, say
+from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
 from widthwise.cli_inspect import coverage_notes, register
 from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
@@ -118,6 +118,7 @@ def _train(federation: Federation, out: Path, resume: bool) -> RunResult:
 
 def main() -> None:
     """Entry point of the command."""
+    save_on_sigterm()
     app()
 
 

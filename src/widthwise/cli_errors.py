@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -15,7 +17,27 @@ from typer.core import TyperGroup
 
 from widthwise.core.errors import InputError, RunError, WidthwiseError
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+
+class Termination(KeyboardInterrupt):
+    """SIGTERM, as a shutdown or a batch system sends it: answered like Ctrl-C, by saving."""
+
+
+def save_on_sigterm() -> None:
+    """Let SIGTERM interrupt this process as Ctrl-C does; a second one does not interrupt the saving."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Termination
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def interrupted(error: KeyboardInterrupt, message: str) -> typer.Exit:
+    """Say that the command was interrupted and how to go on; return what ends it."""
+    say("interrupted", message)
+    return typer.Exit(TERMINATED if isinstance(error, Termination) else INTERRUPTED)
 
 
 class Commands(TyperGroup):
@@ -33,9 +55,8 @@ class Commands(TyperGroup):
                 raise
             say("error", error)
             raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
-        except KeyboardInterrupt:
-            say("interrupted", "Nothing that was finished is lost.")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as error:
+            raise interrupted(error, "Nothing that was finished is lost.") from None
 
 
 def say(kind: str, message: object) -> None:
@@ -53,6 +74,6 @@ def explained(out: Path) -> Iterator[None]:
         if traceback.is_file():
             say("note", f"The full traceback of the failure is in {traceback}.")
         raise
-    except KeyboardInterrupt:
-        say("interrupted", f"Everything up to the last finished round is in {out}. Add --resume to go on.")
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        message = f"Everything up to the last finished round is in {out}. Add --resume to go on."
+        raise interrupted(error, message) from None

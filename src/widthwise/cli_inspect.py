@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json as json_format
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,11 +159,19 @@ def methods(json: Json = False) -> None:
     show(table, rows, json)
 
 
-def schema() -> None:
-    """Print the JSON Schema of a run's configuration, for editors."""
-    from widthwise.studies import schema as run_schema
+class SchemaOf(StrEnum):
+    """The kinds of file that have a schema."""
 
-    print(json_format.dumps(run_schema(), indent=2))
+    RUN = "run"
+    STUDY = "study"
+
+
+def schema(of: Annotated[SchemaOf, typer.Argument(help="Which kind of file.")] = SchemaOf.RUN) -> None:
+    """Print the JSON Schema of a run's configuration or of a study's file, for editors."""
+    from widthwise.studies import schema as run_schema
+    from widthwise.studies import study_schema
+
+    print(json_format.dumps(run_schema() if of is SchemaOf.RUN else study_schema(), indent=2))
 
 
 def _numbers(text: str) -> list[float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from widthwise.cli_errors import INTERRUPTED, say
+from widthwise.cli_errors import interrupted, say
 from widthwise.cli_inspect import coverage_notes
 from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
@@ -38,6 +38,9 @@ def study(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and what they will cost, then stop.")
     ] = False,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print the study's file, to be copied and changed, then stop.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -45,8 +48,15 @@ def study(
 
     Finished runs are skipped and broken ones go on where they stopped, so the same command continues a study.
     """
-    from widthwise.studies import load_study, plan
+    from widthwise.studies import load_study, plan, study_file
 
+    if print_:
+        if profile or seeds or dry_run:
+            raise typer.BadParameter(
+                "--print gives the file as it is: leave --profile, --seeds and --dry-run out"
+            )
+        print(study_file(name).read_text(encoding="utf-8"), end="")
+        return
     chosen = load_study(name, profile, _integers(seeds))
     folder = out or Path("runs") / "-".join(filter(None, [Path(name).stem, profile]))
     planned = plan(chosen, folder)
@@ -60,9 +70,6 @@ def study(
     from widthwise.report import build_study_report
     from widthwise.studies import ManifestWriter, RunPool, run_study
 
-    manifest = ManifestWriter(folder, Path(name).stem, profile, chosen, planned, jobs)
-    manifest.write()
-
     def watch(event: Event) -> None:
         manifest.watch(event)
         progress.watch(event)
@@ -70,6 +77,7 @@ def study(
     outcomes: list[Outcome] = []
     try:
         with (
+            ManifestWriter(folder, Path(name).stem, profile, chosen, planned, jobs) as manifest,
             StudyProgress(stderr(), planned, folder, jobs) as progress,
             RunPool(jobs, data_dir, notes) as pool,
         ):
@@ -77,11 +85,9 @@ def study(
                 outcomes.append(outcome)
                 manifest.add(outcome)
                 progress.ended(outcome)
-    except KeyboardInterrupt:
-        say("interrupted", f"Every finished round is in {folder}. Run the same command to go on.")
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        manifest.write()
+    except KeyboardInterrupt as error:
+        message = f"Every finished round is in {folder}. Run the same command to go on."
+        raise interrupted(error, message) from None
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     results = [load_run(outcome.planned.path) for outcome in outcomes if outcome.error is None]
     page = folder / "report.html"

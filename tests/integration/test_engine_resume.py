@@ -19,7 +19,7 @@ import torch
 import yaml
 from filelock import FileLock
 
-from widthwise.core.errors import CheckpointError, DivergenceError, InputError
+from widthwise.core.errors import CheckpointError, DivergenceError, InputError, RunError
 from widthwise.engine import loop
 from widthwise.studies.build import run
 from widthwise.studies.config import RunConfig
@@ -174,6 +174,17 @@ def test_diverged_run_keeps_its_last_finite_state_and_says_where(tmp_path):
         run(RunConfig(**broken), tmp_path / "run")
     assert "DivergenceError" in (tmp_path / "run" / "error.txt").read_text()
     assert (tmp_path / "run" / "checkpoint" / "round-000000.json").is_file()
+
+
+def test_run_forgets_the_failure_of_a_former_try(undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "finish_round", lambda *args: (_ for _ in ()).throw(RunError("it broke")))
+    with pytest.raises(RunError, match="it broke"):
+        run(config(), tmp_path / "run")
+    assert "RunError: it broke" in (tmp_path / "run" / "error.txt").read_text()
+    monkeypatch.undo()
+    run(config(), tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / "error.txt").exists()
+    assert_same(content(tmp_path / "run"), undisturbed)
 
 
 @pytest.fixture(scope="module")

@@ -135,10 +135,9 @@ def test_manifest_lists_all_runs_and_adds_up_sessions(out: Path, make_run: Any) 
     content = study(seeds=[1, 2], tasks={"x": {"title": "X"}})
     planned = plan(content, out)
     for fails in (("a-s2",), ()):
-        writer = ManifestWriter(out, "tiny", "small", content, planned, jobs=2)
-        for outcome in run_study(planned, FakePool(make_run, out, fails=fails)):
-            writer.add(outcome)
-        writer.write()
+        with ManifestWriter(out, "tiny", "small", content, planned, jobs=2) as writer:
+            for outcome in run_study(planned, FakePool(make_run, out, fails=fails)):
+                writer.add(outcome)
         manifest = read_manifest(out)
         assert manifest is not None
         assert [(run.path, run.seed) for run in manifest.runs] == [("x/a-s1", 1), ("x/a-s2", 2)]
@@ -157,8 +156,20 @@ def test_manifest_that_is_damaged_is_named_and_made_anew(tmp_path: Path) -> None
         CheckpointError, match=r"study\.json in .* is damaged .* Run the study again: finished"
     ):
         read_manifest(tmp_path)
-    ManifestWriter(tmp_path, "tiny", None, study(), plan(study(), tmp_path), jobs=1).write()
-    assert read_manifest(tmp_path) is not None
+    with ManifestWriter(tmp_path, "tiny", None, study(), plan(study(), tmp_path), jobs=1):
+        assert read_manifest(tmp_path) is not None
+
+
+def test_manifest_has_one_writer_at_a_time(tmp_path: Path) -> None:
+    arguments = ("tiny", None, study(), plan(study(), tmp_path))
+    with ManifestWriter(tmp_path, *arguments, jobs=1):
+        second = ManifestWriter(tmp_path, *arguments, jobs=1)
+        with pytest.raises(
+            CheckpointError, match=r"folder of the study is .*, but another process is writing"
+        ):
+            second.__enter__()
+    with second:  # free again
+        assert read_manifest(tmp_path) is not None
 
 
 def test_manifest_refuses_the_folder_of_a_run_and_one_that_cannot_be(tmp_path: Path, make_run: Any) -> None:
@@ -167,5 +178,6 @@ def test_manifest_refuses_the_folder_of_a_run_and_one_that_cannot_be(tmp_path: P
         ManifestWriter(run, "tiny", None, study(), plan(study(), run), jobs=1)
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        writer = ManifestWriter(folder, "tiny", None, study(), plan(study(), folder), jobs=1)
         with pytest.raises(InputError, match="cannot be written"):
-            ManifestWriter(folder, "tiny", None, study(), plan(study(), folder), jobs=1).write()
+            writer.__enter__()

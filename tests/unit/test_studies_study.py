@@ -158,18 +158,79 @@ def test_study_refuses_unknown_papers_before_anything_is_trained() -> None:
         study(tasks={"x": {"paper": "EMNIST"}})
 
 
-def test_study_refuses_a_seed_twice_and_empty_lists() -> None:
-    with pytest.raises(ValueError, match=r"seeds is \[1, 1\], but a seed makes one run"):
-        study(seeds=[1, 1])
-    with pytest.raises(ValueError, match="at least 1 item"):
-        study(sweep={"training.lr": []})
-    with pytest.raises(ValueError, match="at least 1 item"):
-        study(tasks={"x": {"methods": []}})
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"seeds": [1, 1]}, "seeds is [1, 1], but a seed makes one run. Name each seed once."),
+        ({"seeds": []}, "seeds is [], but it needs at least 1 entry. Add what is missing."),
+        ({"seeds": ["1"]}, "seeds.0 is '1', but it should be a valid integer. Change it."),
+        ({"seeds": [2, True]}, "seeds.1 is True, but it should be a valid integer. Change it."),
+        ({"seeds": [-1]}, "seeds.0 is -1, but it should be greater than or equal to 0. Change it."),
+        ({"seeds": 42}, "seeds is 42, but it should be a list. Change it."),
+        ({"methods": {}}, "methods is {}, but it needs at least 1 entry. Add what is missing."),
+        ({"methods": {"a": None}}, "methods is {}, but it needs at least 1 entry. Add what is missing."),
+        ({"methods": None}, "methods is None, but it should be a mapping. Change it."),
+        ({"methods": {"a": "hasfl"}}, "methods.a is 'hasfl', but it should be a mapping. Change it."),
+        ({"methods": {1: {}}}, "key of methods is 1, but keys are text. Put it in quotes."),
+        (
+            {"methods": {"a": {}, "A": {}}},
+            "methods: label is 'A', but there is 'a', and where capital letters",
+        ),
+        ({"tasks": {"x": {}, "X": {}}}, "tasks: label is 'X', but there is 'x', and where capital letters"),
+        ({"tasks": None}, "tasks is None, but it should be a mapping. Change it."),
+        ({"tasks": {"x": {"methods": []}}}, "tasks.x.methods is [], but it needs at least 1 entry."),
+        ({"sweep": {"training.lr": []}}, "sweep.training.lr is [], but it needs at least 1 entry."),
+        ({"sweep": {"training.lr": 0.1}}, "sweep.training.lr is 0.1, but it should be a list. Change it."),
+        ({"sweep": ["training.lr"]}, "sweep is ['training.lr'], but it should be a mapping. Change it."),
+    ],
+)
+def test_study_names_key_and_rule_when_a_value_is_bad(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study(**content)
+    assert str(caught.value).startswith(message)
+
+
+def test_plan_says_once_what_is_wrong_in_many_runs(tmp_path: Path) -> None:
+    methods = {name: {"method.name": "heterofl"} for name in "abc"}
+    with pytest.raises(ConfigError) as caught:
+        plan(study(methods=methods, tasks={"x": {}, "y": {}}, sweep={"training.lrr": [1]}), tmp_path)
+    assert str(caught.value).startswith("x/a-lrr=1 and 5 more: training.lrr is 1, but there is no such key.")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_plan_blames_an_invalid_run_and_not_the_one_that_is_matched_to_it(tmp_path: Path) -> None:
+    methods = {
+        "a": {"method.name": "heterofl", "training.lr": -1},
+        "control": {"method": {"name": "random-budget", "matched_to": "a"}},
+    }
+    with pytest.raises(ConfigError) as caught:
+        plan(study(methods=methods), tmp_path)
+    assert str(caught.value) == "a: training.lr is -1, but it should be greater than 0. Change it."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"base": {**BASE, "seed": 7}},
+        {"methods": {"a": {"method.name": "heterofl", "seed": 7}}},
+        {"tasks": {"x": {"changes": {"a": {"seed": 7}}}}},
+    ],
+)
+def test_plan_refuses_a_seed_that_the_studys_seeds_would_replace(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a: seed is 7, but the study's seeds replace it\. Write it under seeds\."
+    ):
+        plan(study(**content), tmp_path)
 
 
 def test_plan_refuses_settings_that_share_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a-lr=0\.1: two runs have the folder 'a-lr=0\.1-s42'"):
         plan(study(sweep={"training.lr": [0.1, "0.1"]}), tmp_path)
+    # Told apart by capital letters only, which some file systems do not see.
+    with pytest.raises(ConfigError, match=r"a-data_dir=D: two runs have the folder 'a-data_dir=D-s42'"):
+        plan(study(sweep={"task.data_dir": ["d", "D"]}), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -20,12 +21,14 @@ class Entry(Generic[T]):
         value: The part itself (a class or a factory).
         summary: One line that says what it does.
         source: Where it comes from (authors, year, equation), or "widthwise".
+        module: Name of the module that added it.
     """
 
     name: str
     value: T
     summary: str
     source: str
+    module: str
 
 
 class Registry(Generic[T]):
@@ -55,7 +58,9 @@ class Registry(Generic[T]):
             raise ConfigError(
                 f"{self.kind} {name!r} is registered twice, but names are unique. Choose another."
             )
-        self._entries[name] = Entry(name, value, summary, source)
+        # A method is plain data that does not know where it was made, so the caller is looked at.
+        module = str(sys._getframe(1).f_globals["__name__"])
+        self._entries[name] = Entry(name, value, summary, source, module)
 
     def __getitem__(self, name: str) -> Entry[T]:
         try:

@@ -10,7 +10,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from widthwise.core.errors import InputError
+from filelock import FileLock, Timeout
+
+from widthwise.core.errors import CheckpointError, InputError
+
+LOCK = ".lock"
+
+
+class FolderLock:
+    """Lets one process at a time write a folder, from ``acquire`` to ``release``.
+
+    The operating system holds the lock, so that of a killed process is free.
+
+    Args:
+        path: The folder; created where missing.
+        what: What to call it in messages.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path, self._what = path, what
+        self._lock = FileLock(path / LOCK, timeout=0)
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            CheckpointError: if another process has it.
+            InputError: if the folder cannot be written.
+        """
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise CheckpointError(
+                f"{self._what} is {str(self._path)!r}, but another process is writing there. "
+                "Wait for it to end, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def release(self) -> None:
+        """Let other processes write; nothing happens where the lock was never taken."""
+        self._lock.release()
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import safetensors.torch
 import yaml
-from filelock import FileLock, Timeout
+from torch import nn
 
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.core.records import RoundRecord
 from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
 from widthwise.engine.environment import environment
 from widthwise.engine.federation import Federation
-from widthwise.engine.files import cannot_write, write_atomic, write_json, write_text
+from widthwise.engine.files import LOCK, FolderLock, cannot_write, write_atomic, write_json, write_text
 from widthwise.engine.state import ServerState
 from widthwise.heterogeneity import label_divergence
 
@@ -38,11 +39,12 @@ CLIENT_SCHEMA = pa.schema(
 )
 
 
-LOCK = ".lock"
 ROW_GROUP = 10_000
 """Fewest rows of a row group of ``clients.parquet``, but for the last one."""
 
 
+#: Traceback of the failure of the last try.
+ERROR = "error.txt"
 #: What is written before ``config.yaml``: a start that was killed leaves some of it, and may be made again.
 FIRST = ("environment.json", "partition.json", "config.yaml")
 
@@ -65,7 +67,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._rows: list[dict[str, Any]] = []
-        self._lock = FileLock(path / LOCK, timeout=0)
+        self._lock = FolderLock(path, "output folder")
 
     def open(self, fed: Federation, resume: bool) -> ServerState | None:
         """Prepare the folder and return the state to go on from, or None for a start from round 0.
@@ -81,10 +83,11 @@ class RunFolder:
                 f"output folder is {str(self.path)!r}, but it holds files that are not a run. "
                 "Choose an empty --out."
             )
-        self._hold()
+        self._lock.acquire()
         if config.is_file():
             self._check_same(config, fed, resume)
             state = load_checkpoint(self.path / "checkpoint", fed)
+            (self.path / ERROR).unlink(missing_ok=True)  # it is tried again: what stopped it is past
             if not self.complete:
                 self._rewind(0 if state is None else state.round_index)
             return state
@@ -103,18 +106,6 @@ class RunFolder:
     def close(self) -> None:
         """Let other processes open the folder."""
         self._lock.release()
-
-    def _hold(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise CheckpointError(
-                f"output folder is {str(self.path)!r}, but another process is writing there. "
-                "Wait for it to end, or choose another --out."
-            ) from None
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
     @property
     def complete(self) -> bool:
@@ -196,6 +187,8 @@ class RunFolder:
     def _write_clients(self, keep_before: int) -> None:
         path = self.path / "clients.parquet"
         kept = [row for row in self._rows if row["round"] < keep_before]
+        # An interrupt may come after the rows were written and before they were forgotten.
+        keep_before = min([keep_before, *(row["round"] for row in kept)])
         fresh = pa.Table.from_pylist(kept, schema=CLIENT_SCHEMA)
 
         def parts() -> Iterator[pa.Table]:
@@ -232,6 +225,11 @@ class RunFolder:
         """Return the lines of ``rounds.jsonl``."""
         text = (self.path / "rounds.jsonl").read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
+
+    def save_model(self, module: nn.Module) -> None:
+        """Write ``final.safetensors``: a trained model, for ``safetensors.torch.load_model``."""
+        path = self.path / "final.safetensors"
+        write_atomic(path, lambda temporary: safetensors.torch.save_model(module, str(temporary)))
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write ``result.json``: the run is complete."""

@@ -21,7 +21,7 @@ from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.executors import EXECUTORS, Executor
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import write_text
-from widthwise.engine.folder import RunFolder
+from widthwise.engine.folder import ERROR, RunFolder
 from widthwise.engine.round import Broadcast, RoundOutcome, RoundPlan, finish_round, plan_round
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.engine.sinks import Sink, TensorBoardSink
@@ -82,11 +82,12 @@ def _run(fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink]
                     folder.save(state, fed)
     except RunError as error:
         folder.save(state, fed)
-        write_text(out / "error.txt", "".join(traceback.format_exception(error)))
+        write_text(out / ERROR, "".join(traceback.format_exception(error)))
         raise
     except KeyboardInterrupt:
         folder.save(state, fed)
         raise
+    folder.save_model(evaluator.calibrated(state, fed.space.full()))
     result = _summary(fed, state, folder.read_rounds())
     folder.finish(result)
     for sink in sinks:

@@ -59,7 +59,19 @@ def _message(detail: Any, model: Any, prefix: Sequence[str]) -> str:
         return unknown_key(path, detail["input"], known)
     if detail["type"] == "missing":
         return f"{path} is missing, but it is required. Add it."
-    rule = detail["msg"].replace("Input should", "it should")
+    if detail["type"] == "too_short":
+        least = detail["ctx"]["min_length"]
+        needs = f"it needs at least {least} {'entry' if least == 1 else 'entries'}"
+        return f"{path} is {detail['input']!r}, but {needs}. Add what is missing."
+    if detail["loc"][-1] == "[key]":
+        return f"key of {'.'.join(steps[:-2])} is {detail['input']!r}, but keys are text. Put it in quotes."
+    rule = detail["msg"]
+    for theirs, ours in (
+        ("Input should", "it should"),
+        ("a valid dictionary", "a mapping"),
+        ("a valid list", "a list"),
+    ):
+        rule = rule.replace(theirs, ours)
     return f"{path} is {detail['input']!r}, but {rule}. Change it."
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from widthwise.studies.build import build, run
-from widthwise.studies.config import RunConfig, load_config, merge, schema
+from widthwise.studies.config import RunConfig, load_config, merge
 from widthwise.studies.control import resolve
 from widthwise.studies.manifest import Manifest, ManifestWriter, PlannedCell, read_manifest
 from widthwise.studies.pool import Advance, Ended, Note, RunPool
 from widthwise.studies.runner import Outcome, run_study
-from widthwise.studies.study import PlannedRun, Study, StudyTask, bundled_studies, load_study, plan
+from widthwise.studies.schemas import schema, study_schema
+from widthwise.studies.study import (
+    PlannedRun,
+    Study,
+    StudyTask,
+    bundled_studies,
+    load_study,
+    plan,
+    study_file,
+)
 
 __all__ = [
     "Advance",
@@ -34,4 +43,6 @@ __all__ = [
     "run",
     "run_study",
     "schema",
+    "study_file",
+    "study_schema",
 ]

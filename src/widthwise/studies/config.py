@@ -73,7 +73,7 @@ class RunConfig(BaseModel):
     method: dict[str, Any]
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
-    seed: int = Field(42, ge=0)
+    seed: int = Field(42, ge=0, strict=True)
     control: ControlConfig | None = None
 
     def __init__(self, **values: Any) -> None:
@@ -150,11 +150,6 @@ class RunConfig(BaseModel):
         """
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a run's configuration, for editors."""
-    return RunConfig.model_json_schema()
 
 
 def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:

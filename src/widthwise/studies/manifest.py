@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from types import TracebackType
+from typing import Any, Self
 
 from widthwise.core.errors import CheckpointError
 from widthwise.engine import is_run
 from widthwise.engine.environment import environment
-from widthwise.engine.files import cannot_write, write_json
-from widthwise.methods import problems
+from widthwise.engine.files import FolderLock, write_json
 from widthwise.studies.pool import Advance, Event
 from widthwise.studies.runner import Outcome
 from widthwise.studies.study import PlannedRun, Study
@@ -98,8 +97,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             tuple(content["sessions"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        told = problems(error, Study) if isinstance(error, ValidationError) else str(error).splitlines()
-        reason = told[0] if told else type(error).__name__
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise CheckpointError(
             f"{FILE} in {str(folder)!r} is damaged ({reason}), but it says which runs belong to the study. "
             "Run the study again: finished runs are kept."
@@ -107,7 +105,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 class ManifestWriter:
-    """Keeps ``study.json`` up to date while the study runs.
+    """Keeps ``study.json`` up to date while the study runs; a context manager for the length of it.
+
+    One process at a time can do so: two that run the same study would take each other's runs.
 
     Args:
         folder: The study's folder; created where missing.
@@ -132,10 +132,6 @@ class ManifestWriter:
                 f"folder of the study is {str(folder)!r}, but that is the folder of a run. "
                 "Choose another --out."
             )
-        try:
-            earlier = read_manifest(folder)
-        except CheckpointError:
-            earlier = None  # made anew; what the runs are is in their own folders
         self._cells = {
             run.path: PlannedCell(
                 run.path.relative_to(folder).as_posix(), run.task, run.label, run.config.seed
@@ -143,10 +139,28 @@ class ManifestWriter:
             for run in planned
         }
         self._folder, self._name, self._profile, self._study = folder, name, profile, study
-        self._earlier = earlier.sessions if earlier else ()
+        self._lock = FolderLock(folder, "folder of the study")
+        self._earlier: tuple[dict[str, Any], ...] = ()
         self._begun, self._done, self._jobs = time.monotonic(), 0, jobs
         self._trained = False
         self._environment = environment()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        # A damaged one is made anew: what the runs are is in their own folders.
+        with contextlib.suppress(CheckpointError):
+            manifest = read_manifest(self._folder)
+            self._earlier = manifest.sessions if manifest else ()
+        self.write()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.write()
+        finally:
+            self._lock.release()
 
     def watch(self, event: Event) -> None:
         """Note that something is being trained."""
@@ -175,8 +189,4 @@ class ManifestWriter:
         manifest = Manifest(
             self._folder, self._name, self._profile, self._study, tuple(self._cells.values()), sessions
         )
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self._folder, error) from error
         write_json(self._folder / FILE, manifest.to_json())

@@ -18,10 +18,14 @@ import torch.multiprocessing as mp
 
 from widthwise.core.errors import WidthwiseError
 from widthwise.core.records import RoundRecord
-from widthwise.engine import Federation, is_run, run_federation
+from widthwise.engine import EXECUTORS, Federation, is_run, run_federation
 from widthwise.engine.files import write_text
+from widthwise.engine.folder import ERROR
+from widthwise.engine.processes import SCRIPT, script_hidden
+from widthwise.methods import METHODS, PARTS
 from widthwise.studies.build import build
 from widthwise.studies.study import PlannedRun
+from widthwise.tasks import DATASETS, MODELS
 
 #: What a reader should know of a run before it starts: (kind of message, text).
 Notes = Callable[[Federation], list[tuple[str, str]]]
@@ -63,7 +67,9 @@ class RunPool:
 
     Where several runs share the cores, each of them trains its clients on one thread and one core: no run
     waits for another's slowest client. A lone run keeps its own executor. Results are the same. A worker
-    that dies takes its run with it and is replaced; workers die with the process that owns the pool.
+    that dies takes its run with it and is replaced; workers die with the process that owns the pool. They
+    do not import the user's script, which therefore needs no ``__main__`` guard, unless parts were registered
+    outside of this package.
 
     Args:
         jobs: Number of runs side by side.
@@ -73,7 +79,7 @@ class RunPool:
 
     def __init__(self, jobs: int, data_dir: Path | None = None, notes: Notes | None = None) -> None:
         self.jobs = jobs
-        self._arguments = (data_dir, notes)
+        self._data_dir, self._notes = data_dir, notes
         self._idle: list[tuple[Any, Connection]] = []
         self._busy: dict[Connection, tuple[Any, PlannedRun]] = {}
 
@@ -126,8 +132,10 @@ class RunPool:
         context.set_forkserver_preload([__name__])
         ours, theirs = context.Pipe()
         # Not a daemon: a lone run starts worker processes of its own.
-        process = context.Process(target=_serve, args=(theirs, self.jobs > 1, *self._arguments))
-        process.start()
+        arguments = (theirs, self.jobs > 1, self._data_dir, self._notes)
+        process = context.Process(target=_serve, args=arguments)
+        with script_hidden(unless=_has_own_parts() or getattr(self._notes, "__module__", None) in SCRIPT):
+            process.start()
         theirs.close()
         return process, ours
 
@@ -144,6 +152,12 @@ class RunPool:
                 process.kill()
                 process.join()
         self._idle, self._busy = [], {}
+
+
+def _has_own_parts() -> bool:
+    """Return whether the user's script, or what it imports, has registered a part: workers need it too."""
+    registries = (METHODS, *PARTS.values(), DATASETS, MODELS, EXECUTORS)
+    return any(not entry.module.startswith("widthwise.") for registry in registries for entry in registry)
 
 
 def _death(exitcode: int | None) -> str:
@@ -183,13 +197,14 @@ def _train(run: PlannedRun, pipe: Connection, data_dir: Path | None, notes: Note
     except ConnectionError:
         raise
     except Exception as error:  # a defect of ours or of a part of the user's must not stop the other runs
-        if run.path.is_dir():
-            write_text(run.path / "error.txt", traceback.format_exc())
+        if is_run(run.path):
+            write_text(run.path / ERROR, traceback.format_exc())
         return Ended(run.path, f"{type(error).__name__}: {error}")
     return Ended(run.path)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the saving
     raise KeyboardInterrupt
 
 

@@ -68,10 +68,16 @@ class Study(BaseModel):
     base: dict[str, Any]
     tasks: dict[str, StudyTask] = Field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
-    seeds: list[int] = Field([42], min_length=1)
+    seeds: list[Annotated[int, Field(strict=True, ge=0)]] = Field([42], min_length=1)
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     paper: str | None = None
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(problems(error, type(self)))) from None
 
     @field_validator("tasks", "methods", mode="before")
     @classmethod
@@ -81,10 +87,16 @@ class Study(BaseModel):
     @field_validator("tasks", "methods")
     @classmethod
     def _labels_name_folders(cls, value: dict[str, Any]) -> dict[str, Any]:
+        seen: dict[str, str] = {}
         for label in value:
             if not re.fullmatch(LABEL, label):
                 raise ValueError(
-                    f"label is {label!r}, but it names a folder: letters, digits and _ + = - only. Rename it"
+                    f"label is {label!r}, but it names a folder: letters, digits and _ + = - only. Rename it."
+                )
+            if (other := seen.setdefault(label.casefold(), label)) != label:
+                raise ValueError(
+                    f"label is {label!r}, but there is {other!r}, and where capital letters make no "
+                    "difference both name one folder. Rename one of them."
                 )
         return value
 
@@ -92,7 +104,7 @@ class Study(BaseModel):
     @classmethod
     def _every_seed_once(cls, value: list[int]) -> list[int]:
         if len(set(value)) < len(value):
-            raise ValueError(f"seeds is {value}, but a seed makes one run. Name each seed once")
+            raise ConfigError(f"seeds is {value}, but a seed makes one run. Name each seed once.")
         return value
 
     @model_validator(mode="after")
@@ -102,13 +114,13 @@ class Study(BaseModel):
             for key, names in (("methods", task.methods or ()), ("changes", task.changes)):
                 for name in names:
                     if name not in known[key]:
-                        raise ValueError(unknown_name(f"tasks.{label}.{key}", name, known[key]).rstrip("."))
+                        raise ConfigError(unknown_name(f"tasks.{label}.{key}", name, known[key]))
         if self.paper is not None and self.paper not in expected_names():
-            raise ValueError(unknown_name("paper", self.paper, expected_names()).rstrip("."))
+            raise ConfigError(unknown_name("paper", self.paper, expected_names()))
         papers = load_expected(self.paper).tasks if self.paper else {}
         for label, task in self.tasks.items():
             if task.paper is not None and task.paper not in papers:
-                raise ValueError(unknown_name(f"tasks.{label}.paper", task.paper, papers).rstrip("."))
+                raise ConfigError(unknown_name(f"tasks.{label}.paper", task.paper, papers))
         return self
 
     def methods_of(self, task: str) -> list[str]:
@@ -134,6 +146,11 @@ class PlannedRun:
     task: str = ""
 
     @property
+    def where(self) -> str:
+        """Its place in the study, which its seed does not change."""
+        return _where(self.task, self.label)
+
+    @property
     def source(self) -> Path | None:
         """Folder of the run that it is matched to, which must be finished first."""
         return Path(self.config.matched_to) if self.config.matched_to else None
@@ -143,6 +160,19 @@ def bundled_studies() -> list[str]:
     """Return the names of the studies that come with the package."""
     folder = resources.files("widthwise.studies") / "bundled"
     return sorted(Path(item.name).stem for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def study_file(name: str) -> Path:
+    """Return the file of a bundled study, or of one of the user's own.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    if name in bundled_studies():
+        return Path(str(resources.files("widthwise.studies") / "bundled" / f"{name}.yaml"))
+    if Path(name).is_file():
+        return Path(name)
+    raise ConfigError(f"{unknown_name('study', name, bundled_studies())} A YAML file works too.")
 
 
 def load_study(name: str, profile: str | None = None, seeds: Sequence[int] = ()) -> Study:
@@ -156,20 +186,12 @@ def load_study(name: str, profile: str | None = None, seeds: Sequence[int] = ())
     Raises:
         ConfigError: for an unknown name or profile, or an invalid file.
     """
-    if name in bundled_studies():
-        content = read_yaml(str(resources.files("widthwise.studies") / "bundled" / f"{name}.yaml"))
-    elif Path(name).is_file():
-        content = read_yaml(name)
-    else:
-        raise ConfigError(f"{unknown_name('study', name, bundled_studies())} A YAML file works too.")
+    content = read_yaml(study_file(name))
     if profile is not None:
         content = _with_profile(content, profile)
     if seeds:
         content["seeds"] = list(seeds)
-    try:
-        return Study(**content)
-    except ValidationError as error:
-        raise ConfigError("\n".join(problems(error, Study))) from None
+    return Study(**content)
 
 
 def _with_profile(content: dict[str, Any], name: str) -> dict[str, Any]:
@@ -206,35 +228,52 @@ def plan(study: Study, out: Path) -> list[PlannedRun]:
         out: Folder of all run folders.
 
     Raises:
-        ConfigError: if any run is invalid; each problem carries its task and label.
+        ConfigError: if any run is invalid; each problem carries the task and label where it comes up first,
+            and the number of others that have it too.
     """
-    found: dict[str, None] = {}  # another seed would say the same
+    found: dict[str, dict[str, None]] = {}  # problem -> where; another seed would say the same
     planned: list[PlannedRun] = []
+    invalid: set[Path] = set()
     settings = list(_settings(study.sweep))
     for seed, task, (suffix, setting) in itertools.product(study.seeds, study.tasks or [""], settings):
         of_task = study.tasks.get(task, StudyTask())
         base = merge(merge(merge({}, study.base), of_task.base), setting)
         for label in study.methods_of(task):
             changes = of_task.changes.get(label, {})
-            content = merge(merge(merge(base, study.methods[label]), changes), {"seed": seed})
+            content = merge(merge(base, study.methods[label]), changes)
+            own_seed = content.get("seed")
+            content["seed"] = seed
             _point_to_run(content, study.methods_of(task), out / task, f"{suffix}-s{seed}")
-            where = "/".join(filter(None, [task, label + suffix]))
-            try:
-                config = RunConfig(**content)
-                _refuse_overridden(setting, content)
-            except InputError as error:
-                found |= dict.fromkeys(f"{where}: {line}" for line in str(error).splitlines())
-                continue
             path = out / task / f"{label}{suffix}-s{seed}"
+            try:
+                _refuse_overridden(setting, content, own_seed)
+                config = RunConfig(**content)
+            except InputError as error:
+                invalid.add(path)
+                for line in str(error).splitlines():
+                    found.setdefault(line, {})[_where(task, label + suffix)] = None
+                continue
             planned.append(PlannedRun(path, label + suffix, config, task))
-    found |= dict.fromkeys(_problems_between(planned))
+    for where, problem in _problems_between(planned, invalid):
+        found.setdefault(problem, {})[where] = None
     if found:
-        raise ConfigError("\n".join(found))
+        raise ConfigError("\n".join(f"{_first(places)}: {problem}" for problem, places in found.items()))
     return _sources_first(planned)
 
 
-def _refuse_overridden(setting: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Refuse values of a sweep that something else replaces: a label would name what was not run."""
+def _where(task: str, label: str) -> str:
+    return "/".join(filter(None, [task, label]))
+
+
+def _first(places: Mapping[str, None]) -> str:
+    first, *others = places
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _refuse_overridden(setting: Mapping[str, Any], content: Mapping[str, Any], own_seed: object) -> None:
+    """Refuse what something else replaces: a label or a file would name what was not run."""
+    if own_seed is not None and "seed" not in setting:
+        raise ConfigError(f"seed is {own_seed!r}, but the study's seeds replace it. Write it under seeds.")
     for key, value in setting.items():
         if merge(content, {key: value}) != content:
             raise ConfigError(
@@ -243,26 +282,30 @@ def _refuse_overridden(setting: Mapping[str, Any], content: Mapping[str, Any]) -
             )
 
 
-def _problems_between(planned: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yield what is wrong between runs that are each valid: one folder for two, or a match that cannot be."""
-    by_path: dict[Path, PlannedRun] = {}
+def _problems_between(planned: Sequence[PlannedRun], invalid: set[Path]) -> Iterator[tuple[str, str]]:
+    """Yield (where, what is wrong) between runs that are each valid: a shared folder, an impossible match."""
+    by_path = {run.path: run for run in planned}
+    folders: set[str] = set()
     for run in planned:
-        if run.path in by_path:
+        folder = str(run.path).casefold()  # as file systems have it that know no capital letters
+        if folder in folders:
             yield (
-                f"{run.label}: two runs have the folder {run.path.name!r}, but each needs its own. "
-                "Give the sweep values that look different."
+                run.where,
+                f"two runs have the folder {run.path.name!r}, but each needs its own. "
+                "Give the sweep values that look different.",
             )
-        by_path[run.path] = run
+        folders.add(folder)
     for run in planned:
         if run.source in by_path:
             try:
                 refuse_other(run.config, by_path[run.source].config)
             except ConfigError as error:
-                yield f"{run.label}: {error}"
-        elif run.source is not None and not is_run(run.source):
+                yield run.where, str(error)
+        elif run.source is not None and run.source not in invalid and not is_run(run.source):
             yield (
-                f"{run.label}: matched_to is {str(run.source)!r}, but that is neither a method that is run "
-                "on this task nor the folder of a run. Correct it."
+                run.where,
+                f"matched_to is {str(run.source)!r}, but that is neither a method that is run on this task "
+                "nor the folder of a run. Correct it.",
             )
 
 
@@ -282,7 +325,7 @@ def _sources_first(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
     def add(run: PlannedRun, waiting: tuple[Path, ...]) -> None:
         if run.path in waiting:
             raise ConfigError(
-                f"{run.label}: matched_to goes round in a circle, but a run can be matched only to another "
+                f"{run.where}: matched_to goes round in a circle, but a run can be matched only to another "
                 "one. Name a run that is not matched itself."
             )
         if run.source in by_path:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pickle
 import signal
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import torch.multiprocessing as mp
@@ -17,6 +15,7 @@ import torch.multiprocessing as mp
 from widthwise.core.errors import DivergenceError, RunError
 from widthwise.core.records import ClientReport
 from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.processes import SCRIPT, script_hidden
 from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import ClientRunner
 
@@ -54,7 +53,8 @@ class ProcessExecutor:
         # run of this process too, and inherit no threads and no autograd state from it.
         context = mp.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        with _script_hidden(self._runner):
+        own_parts = (self._runner.dataset, self._runner.objective)
+        with script_hidden(unless=any(type(part).__module__ in SCRIPT for part in own_parts)):
             for _ in range(self._workers):
                 ours, theirs = context.Pipe()
                 process = context.Process(
@@ -145,22 +145,6 @@ class ProcessExecutor:
                 process.kill()
                 process.join()
         self._pipes, self._processes, self._shared = [], [], None
-
-
-@contextmanager
-def _script_hidden(runner: ClientRunner) -> Iterator[None]:
-    """Start processes that do not import the user's script, so that it needs no ``if __name__`` guard.
-
-    Where the data set or the objective is a class of that script, workers need it, and the script its guard.
-    """
-    script = sys.modules["__main__"]
-    needed = any(type(part).__module__ == "__main__" for part in (runner.dataset, runner.objective))
-    if not needed:
-        sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _groups(broadcast: Broadcast) -> list[dict[str, Any]]:
