@@ -116,14 +116,14 @@ class Algebra:
 
     Attributes:
         inside: Whether an axis that is regrouped (heads times the size of a head) is cut inside each block.
-        place: What is being followed, for the record of meetings.
-        meetings: Axes on which parameters of different modules have met, and where.
+        place: Operation and module that are being followed.
+        meetings: Axes on which parameters have met, and where; not those of one module inside it.
     """
 
     def __init__(self, *, inside: bool = False) -> None:
         self.inside = inside
-        self.place = ""
-        self.meetings: list[tuple[Axis, str]] = []
+        self.place = ("", "")
+        self.meetings: list[tuple[Axis, tuple[str, str]]] = []
         self._splits: list[tuple[Atom, Atom]] = []
         self._products: list[Axis] = []
 
@@ -245,7 +245,7 @@ class Algebra:
         for other in axis:
             if other.owner is None:
                 other.owner = atom.owner
-            elif atom.owner not in (None, other.owner):
+            elif atom.owner is not None and {atom.owner, other.owner} != {self.place[1]}:
                 self.meetings.append((axis, self.place))
         if len(axis) > 1:
             self._products.append(axis)

@@ -34,7 +34,7 @@ class Labelled:
         layouts: Tensor name -> layout of each axis.
         macs: Products of axes; their sum is the number of multiply-accumulates of one sample.
         output_tensors: Names of the tensors that own an axis of the output.
-        couplings: Group name -> the operations at which parameters of different modules met on its axis.
+        couplings: Group name -> the operations at which parameters met on its axis.
     """
 
     programs: tuple[Program, ...]
@@ -127,7 +127,7 @@ def _follow(step: Step, algebra: Algebra, labels: dict[str, Result], frozen: set
             labels[step.name] = found[index]
             _freeze_value(step, labels, frozen)
         return None
-    algebra.place = step.place
+    algebra.place = step.op.split(".")[1], step.module
     call = Call(step, algebra, labels)
     try:
         result = rule_of(call)(call)
@@ -236,8 +236,8 @@ def _freeze_group(name: str, names: dict[Atom, str], modules: set[str]) -> None:
 
 def _couplings(algebra: Algebra, names: Mapping[Atom, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {name: [] for name in names.values()}
-    for axis, place in algebra.meetings:
+    for axis, (operation, module) in algebra.meetings:
         for atom in free_atoms(axis):
-            if atom in names and place not in found[names[atom]]:
-                found[names[atom]].append(place)
-    return {name: tuple(places) for name, places in found.items()}
+            if atom in names:
+                found[names[atom]].append(f"{operation} in {module or 'the model'}")
+    return {name: tuple(dict.fromkeys(places)) for name, places in found.items()}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from widthwise.core.errors import SliceError
+from widthwise.core.errors import SliceError, unknown_name
 from widthwise.core.params import Params, clone
 from widthwise.core.records import SliceSpec
+from widthwise.slicing.describe import describe
 from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
 from widthwise.slicing.plan import Cut, cut
@@ -30,10 +31,25 @@ class ChannelGroup:
     Attributes:
         name: Path of the module that makes the channels.
         size: Number of channels of the full model.
+        align: Kept channels are rounded up to a multiple of this, or to all of them.
+        floor: So many channels are kept at least.
+        coupled_by: The operations at which parameters met on these channels.
     """
 
     name: str
     size: int
+    align: int = 1
+    floor: int = 1
+    coupled_by: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def channels(self, width: float) -> int:
+        """Return how many channels a width keeps: ``channels_at``, at least the floor, aligned.
+
+        Raises:
+            SliceError: if the width is not in (0, 1].
+        """
+        wanted = max(self.floor, channels_at(width, self.size))
+        return min(self.size, math.ceil(wanted / self.align) * self.align)
 
 
 @dataclass(frozen=True)
@@ -96,20 +112,20 @@ class WidthSpace:
     def __init__(
         self,
         forward: Forward,
-        groups: Mapping[str, int],
+        groups: Sequence[ChannelGroup],
         layouts: Mapping[str, ParamLayout],
         aliases: Mapping[str, str],
         macs: tuple[Layout, ...],
         output_parameters: tuple[str, ...],
         freeze: tuple[str, ...],
     ) -> None:
-        self.groups = tuple(ChannelGroup(name, count) for name, count in groups.items())
+        self.groups = tuple(groups)
         self.parameters = {name: layout for name, layout in layouts.items() if layout.tensor.parameter}
         self.buffers = {name: layout for name, layout in layouts.items() if not layout.tensor.parameter}
         self.output_parameters = output_parameters
         self.freeze = freeze
         self.forward, self._aliases, self._macs = forward, dict(aliases), macs
-        self._layouts, self._full = dict(layouts), dict(groups)
+        self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}
 
     @property
@@ -121,18 +137,30 @@ class WidthSpace:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": {}}
 
+    def describe(self) -> str:
+        """Return the channel groups as a table: sizes, coupled axes of parameters, why they are coupled."""
+        return describe(self)
+
     def __repr__(self) -> str:
         groups = ", ".join(f"{group.name}: {group.size}" for group in self.groups)
         return f"WidthSpace({len(self.parameters)} parameters; {groups})"
 
-    def nested(self, width: float) -> SliceSpec:
+    def nested(self, width: float, widths: Mapping[str, float] | None = None) -> SliceSpec:
         """Return the spec that keeps the leading ceil(width * C) channels of each group.
 
+        Args:
+            width: The width of the groups that are not named in ``widths``, and of the spec.
+            widths: Widths of single groups.
+
         Raises:
-            SliceError: if the width is not in (0, 1].
+            SliceError: if a width is not in (0, 1] or a group is unknown.
         """
         _check_width(width)
-        return SliceSpec(width, {g.name: range(channels_at(width, g.size)) for g in self.groups})
+        own = dict(widths or {})
+        for name in own:
+            if name not in self._full:
+                raise SliceError(unknown_name("widths", name, self._full))
+        return SliceSpec(width, {g.name: range(g.channels(own.get(g.name, width))) for g in self.groups})
 
     def full(self) -> SliceSpec:
         """Return the spec that keeps everything."""

@@ -1,0 +1,127 @@
+"""The channel groups of a model in words: what is cut together, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from widthwise.slicing.layout import Factor, Layout, Parts, groups_of
+
+if TYPE_CHECKING:
+    from widthwise.slicing.space import WidthSpace
+
+WHOLE = "never cut"
+_SHOWN = 6  # axes and couplings of a group in the table; JSON has all
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One channel group.
+
+    Attributes:
+        name: Its name.
+        size: Number of channels of the full model.
+        axes: ``parameter[axis]`` of each axis that it cuts, with the axis' factors where there are several.
+        coupled_by: The operations at which parameters of different modules met on it.
+    """
+
+    name: str
+    size: int
+    axes: tuple[str, ...]
+    coupled_by: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**vars(self), "axes": list(self.axes), "coupled_by": list(self.coupled_by)}
+
+
+def group_rows(space: WidthSpace) -> list[GroupRow]:
+    """Return the channel groups of a space in order of first use."""
+    return [
+        GroupRow(group.name, group.size, tuple(_axes(space, group.name)), group.coupled_by)
+        for group in space.groups
+    ]
+
+
+def group_table(space: WidthSpace) -> Table:
+    """Return the channel groups as a table for the terminal."""
+    table = Table(title="Channel groups")
+    for column in ("group", "channels", "cuts", "coupled by"):
+        table.add_column(column, overflow="fold")
+    for row in group_rows(space):
+        table.add_row(row.name, str(row.size), _brief(row.axes), _brief(row.coupled_by))
+    whole = [name for name, layout in space.parameters.items() if not layout.groups]
+    table.caption = (
+        f"Never cut: {', '.join([*whole[:_SHOWN], *filter(None, [_more(whole)])])}" if whole else None
+    )
+    return table
+
+
+def describe(space: WidthSpace) -> str:
+    """Return the channel groups as text.
+
+    Example:
+        >>> import torch, widthwise as ww
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+        >>> print(ww.trace(model, torch.zeros(2, 4)).describe())  # doctest: +NORMALIZE_WHITESPACE
+                      Channel groups
+        ┏━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━━━━┓
+        ┃ group ┃ channels ┃ cuts        ┃ coupled by  ┃
+        ┡━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━━━━┩
+        │ 0     │ 8        │ 0.weight[0] │ linear in 1 │
+        │       │          │ 0.bias[0]   │             │
+        │       │          │ 1.weight[1] │             │
+        └───────┴──────────┴─────────────┴─────────────┘
+                     Never cut: 1.bias
+    """
+    console = Console(width=140, no_color=True)
+    with console.capture() as text:
+        console.print(group_table(space))
+    return text.get().rstrip("\n")
+
+
+def _axes(space: WidthSpace, group: str) -> Iterable[str]:
+    for name, layout in {**space.parameters, **space.buffers}.items():
+        for axis, factors in enumerate(layout.axes):
+            if group in groups_of(factors):
+                shown = f": {_product(factors)}" if len(factors) > 1 else ""
+                yield f"{name}[{axis}{shown}]"
+
+
+def _product(layout: Layout) -> str:
+    return " x ".join(map(_factor, layout)) or "1"
+
+
+def _factor(factor: Factor) -> str:
+    if isinstance(factor, Parts):
+        return f"({' + '.join(map(_product, factor.layouts))})"
+    return str(factor)
+
+
+def _brief(lines: tuple[str, ...]) -> str:
+    return "\n".join([*lines[:_SHOWN], *filter(None, [_more(lines)])])
+
+
+def _more(lines: tuple[str, ...] | list[str]) -> str:
+    left = len(lines) - _SHOWN
+    return f"and {left} more" if left > 0 else ""
+
+
+def group_edges(space: WidthSpace) -> list[tuple[str, str, int]]:
+    """Return (from, to, number of parameters) for each pair of groups on two axes of one parameter.
+
+    A matrix or kernel leads from the channels of its second axis to those of its first. ``WHOLE`` stands for
+    axes that are never cut.
+    """
+    counted: dict[tuple[str, str], int] = {}
+    for layout in space.parameters.values():
+        if len(layout.axes) > 1 and layout.groups:
+            target, source = (next(iter(sorted(groups_of(axis))), WHOLE) for axis in layout.axes[:2])
+            pair = source, target
+            counted[pair] = counted.get(pair, 0) + prod(layout.shape)
+    return [(*pair, count) for pair, count in counted.items()]
