@@ -35,6 +35,9 @@ Folders = Annotated[list[Path], typer.Argument(help="Run folders, or folders tha
 def run(
     config: Annotated[Path, typer.Argument(help="YAML file of the run; see examples/.")],
     set_: Set = None,
+    model: Annotated[
+        str | None, typer.Option(help="A registered model or module:factory, for task.model and task.norm.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Root of all random draws.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/CONFIG-METHOD-sSEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
@@ -45,7 +48,8 @@ def run(
     from widthwise.report import build_report
     from widthwise.studies import build, load_config
 
-    overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
+    chosen = [] if model is None else [f"task.model={model}", "task.norm=null"]
+    overrides = [*chosen, *(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     settings = load_config(config, overrides)
     folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
     result = _train(build(settings, data_dir), folder, resume)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json as json_format
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set capacity.list=[1,1].")]
 
-#: The data set whose shapes a model is costed on unless --task says another.
-TASK_OF = {"cnn": "cifar10", "lstm": "shakespeare"}
+#: Where the shapes come from on which a model is costed unless --task says another.
+SMALL_MODELS = ("cnn-small", "mlp")
 
 
 def register(app: typer.Typer) -> None:
@@ -104,7 +103,12 @@ def coverage(
 
 
 def cost(
-    model: Annotated[str, typer.Argument(help="A registered model, or module:function -> (model, inputs).")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A registered model, module:factory with --task, or module:function -> (model, inputs)."
+        ),
+    ],
     task: Annotated[str | None, typer.Option(help="Data set whose shapes the model takes.")] = None,
     widths: Annotated[str, typer.Option(help="Widths, separated by commas.")] = "0.25,0.5,0.75,1",
     norm: Annotated[str | None, typer.Option(help="Normalisation layer: group, batch or none.")] = None,
@@ -114,11 +118,11 @@ def cost(
     from widthwise.slicing import cost as cost_of
     from widthwise.tasks import DATASETS, resolve_model
 
-    if ":" in model:
+    if ":" in model and task is None:
         net, inputs = _from_python(model)
         freeze: tuple[str, ...] = ()
     else:
-        signature = DATASETS[task or TASK_OF.get(model, "digits")].value.signature
+        signature = DATASETS[task or _usual_task(model)].value.signature
         spec = resolve_model(model, signature, {"norm": norm} if norm else {})
         net, inputs, freeze = spec.build(0), spec.example_inputs(), spec.freeze
     costs = cost_of(net, inputs, _numbers(widths), freeze=freeze)
@@ -174,6 +178,14 @@ def schema(of: Annotated[SchemaOf, typer.Argument(help="Which kind of file.")] =
     print(json_format.dumps(run_schema() if of is SchemaOf.RUN else study_schema(), indent=2))
 
 
+def _usual_task(model: str) -> str:
+    from widthwise.tasks import MODELS
+
+    if "image" not in MODELS[model].value.kinds:
+        return "shakespeare"
+    return "digits" if model in SMALL_MODELS else "cifar10"
+
+
 def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -182,12 +194,14 @@ def _numbers(text: str) -> list[float]:
 
 
 def _from_python(target: str) -> tuple[Any, Any]:
-    module, _, name = target.partition(":")
+    from widthwise.tasks.custom import load_factory
+
+    factory = load_factory(target)
     try:
-        net, inputs = getattr(importlib.import_module(module), name)()
+        net, inputs = factory()
     except Exception as error:  # it is the user's code
         raise ConfigError(
             f"model is {target!r}, but that gives no model ({type(error).__name__}: {error}). "
-            "Write module:function, where function() returns (model, example_inputs)."
+            "Let it return (model, example_inputs), or name the data set whose shapes it takes with --task."
         ) from error
     return net, inputs

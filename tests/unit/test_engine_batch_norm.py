@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
 from widthwise.core.errors import ConfigError
+from widthwise.engine import run_federation
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.round import Broadcast, finish_round, plan_round
 from widthwise.engine.state import ServerState
@@ -148,3 +150,14 @@ def test_batch_norm_policy_is_part_of_the_identity_only_where_it_is_not_the_defa
     assert config(batch_norm="recalibrate").hash() == config().hash()
     assert config(batch_norm="refuse").hash() != config().hash()
     assert config().to_dict()["training"]["batch_norm"] == "recalibrate"
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_final_model_is_the_one_that_was_evaluated(norm: str, tmp_path) -> None:
+    fed = build(config(norm))
+    result = run_federation(fed, tmp_path / "run")
+    model = fed.task.build_model(7)
+    safetensors.torch.load_model(model, tmp_path / "run" / "final.safetensors")
+    accuracy, loss = evaluate(model, fed.task.test, fed.engine.eval_batch_size)
+    assert accuracy == result.result["final_accuracy"]
+    assert loss == pytest.approx(result.result["final_loss"], rel=1e-5)
