@@ -29,7 +29,8 @@ class Attention(nn.Module):
         batch, tokens, _ = x.shape
         q, k, v = (layer(x).view(batch, tokens, -1, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
         if self.shared != self.heads:
-            k, v = (y.repeat_interleave(self.heads // self.shared, dim=1) for y in (k, v))
+            copies = (batch, self.shared, self.heads // self.shared, tokens, 4)
+            k, v = (y[:, :, None].expand(copies).flatten(1, 2) for y in (k, v))
         y = functional.scaled_dot_product_attention(q, k, v)
         out: Tensor = self.out(y.transpose(1, 2).reshape(batch, tokens, self.heads * 4))
         return out
