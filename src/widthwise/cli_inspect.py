@@ -14,9 +14,10 @@ from rich.table import Table
 
 from widthwise.cli_data import data
 from widthwise.cli_errors import say
+from widthwise.cli_models import MODEL_HELP, model_and_inputs
 from widthwise.cli_options import Json
 from widthwise.cli_show import show
-from widthwise.core.errors import ConfigError
+from widthwise.cli_trace import trace
 
 if TYPE_CHECKING:
     from widthwise.allocation import Population
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set capacity.list=[1,1].")]
 
-#: Where the shapes come from on which a model is costed unless --task says another.
-SMALL_MODELS = ("cnn-small", "mlp")
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands that look and do not train."""
-    for command in (coverage, cost, data, methods, schema):
+    for command in (trace, coverage, cost, data, methods, schema):
         app.command()(command)
 
 
@@ -86,12 +84,13 @@ def coverage(
     """Say which parameters nobody can ever train, before a run. Needs no data."""
     from widthwise.allocation import Population
     from widthwise.core.seeds import SeedTree
-    from widthwise.slicing import trace
+    from widthwise.slicing import trace as trace_of
     from widthwise.studies import load_config
 
     settings = load_config(config, set_ or [])
     spec = settings.task.model_spec()
-    space = trace(spec.build(settings.seed), spec.example_inputs(), freeze=spec.freeze)
+    tracing = settings.task.slices.options(spec.freeze)
+    space = trace_of(spec.build(settings.seed), spec.example_inputs(), **tracing)
     capacities = settings.capacity.draw(settings.task.clients, SeedTree(settings.seed))
     population = Population(capacities, settings.capacity.levels())
     never, uncertain = _coverages(space, settings.built_method, population)
@@ -105,9 +104,7 @@ def coverage(
 def cost(
     model: Annotated[
         str,
-        typer.Argument(
-            help="A registered model, module:factory with --task, or module:function -> (model, inputs)."
-        ),
+        typer.Argument(help=MODEL_HELP),
     ],
     task: Annotated[str | None, typer.Option(help="Data set whose shapes the model takes.")] = None,
     widths: Annotated[str, typer.Option(help="Widths, separated by commas.")] = "0.25,0.5,0.75,1",
@@ -116,16 +113,9 @@ def cost(
 ) -> None:
     """Show parameters, multiply-accumulates and upload of a model's slices. Needs no data."""
     from widthwise.slicing import cost as cost_of
-    from widthwise.tasks import DATASETS, resolve_model
 
-    if ":" in model and task is None:
-        net, inputs = _from_python(model)
-        freeze: tuple[str, ...] = ()
-    else:
-        signature = DATASETS[task or _usual_task(model)].value.signature
-        spec = resolve_model(model, signature, {"norm": norm} if norm else {})
-        net, inputs, freeze = spec.build(0), spec.example_inputs(), spec.freeze
-    costs = cost_of(net, inputs, _numbers(widths), freeze=freeze)
+    net, inputs, freeze = model_and_inputs(model, task, norm)
+    costs = cost_of(net, inputs, numbers(widths), freeze=freeze)
     table = Table("width", "parameters", "MACs a sample", "upload (MB)", title=f"Cost of {model}")
     for row in costs:
         table.add_row(f"{row.width:g}", f"{row.params:,}", f"{row.macs:,}", f"{row.upload_bytes / 1e6:.2f}")
@@ -178,30 +168,9 @@ def schema(of: Annotated[SchemaOf, typer.Argument(help="Which kind of file.")] =
     print(json_format.dumps(run_schema() if of is SchemaOf.RUN else study_schema(), indent=2))
 
 
-def _usual_task(model: str) -> str:
-    from widthwise.tasks import MODELS
-
-    if "image" not in MODELS[model].value.kinds:
-        return "shakespeare"
-    return "digits" if model in SMALL_MODELS else "cifar10"
-
-
-def _numbers(text: str) -> list[float]:
+def numbers(text: str) -> list[float]:
+    """Read numbers that are separated by commas."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no list of numbers such as 0.25,0.5,1") from None
-
-
-def _from_python(target: str) -> tuple[Any, Any]:
-    from widthwise.tasks.custom import load_factory
-
-    factory = load_factory(target)
-    try:
-        net, inputs = factory()
-    except Exception as error:  # it is the user's code
-        raise ConfigError(
-            f"model is {target!r}, but that gives no model ({type(error).__name__}: {error}). "
-            "Let it return (model, example_inputs), or name the data set whose shapes it takes with --task."
-        ) from error
-    return net, inputs

@@ -13,6 +13,21 @@ from widthwise.report.style import COLOURS, canvas
 FORMATS = ("pdf", "png", "svg")
 
 
+def check_plot(path: Path) -> None:
+    """Refuse a file that no figure can be written to.
+
+    Raises:
+        InputError: if its format is unknown or its folder does not exist.
+    """
+    if path.suffix.removeprefix(".") not in FORMATS:
+        raise InputError(
+            f"the plot is {path.name!r}, but it can be written as {', '.join(FORMATS)}. Name it so, such as "
+            f"{path.stem or 'groups'}.svg."
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"the plot is {str(path)!r}, but its folder does not exist. Create it.")
+
+
 def draw_channel_graph(
     sizes: Mapping[str, int], edges: Sequence[tuple[str, str, int]], path: Path, title: str = ""
 ) -> Path:
@@ -25,13 +40,9 @@ def draw_channel_graph(
         title: Name of the model.
 
     Raises:
-        InputError: if the format is unknown.
+        InputError: if the file cannot be written.
     """
-    if path.suffix.removeprefix(".") not in FORMATS:
-        raise InputError(
-            f"the plot is {path.name!r}, but it can be written as {', '.join(FORMATS)}. Name it so, such as "
-            f"{path.stem or 'groups'}.svg."
-        )
+    check_plot(path)
     whole = [name for pair in edges for name in pair[:2] if name not in sizes]
     place = {name: -index for index, name in enumerate([*sizes, *dict.fromkeys(whole)])}
     most = max((count for *_, count in edges), default=1)

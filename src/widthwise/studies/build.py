@@ -36,7 +36,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
         )
     federation = Federation(
         task=task,
-        space=trace(model, task.example_inputs(), freeze=task.freeze),
+        space=trace(model, task.example_inputs(), **task.tracing),
         method=config.built_method,
         training=config.training,
         engine=config.engine,

@@ -16,7 +16,7 @@ from widthwise.allocation import Currency
 from widthwise.core.errors import ConfigError
 from widthwise.engine import EngineConfig
 from widthwise.methods import Method, build_method, problems
-from widthwise.tasks import CapacityConfig, TaskConfig
+from widthwise.tasks import CapacityConfig, SliceRules, TaskConfig
 from widthwise.training import TrainingConfig
 
 #: Keys that change where, or how safely, a run is computed, never its result: they are no part of its hash.
@@ -133,9 +133,12 @@ class RunConfig(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`).
 
-        ``training.batch_norm`` is left out at its default, which is what stored runs without that key did.
+        ``training.batch_norm`` and ``task.slices`` are left out at their defaults, which is what stored runs
+        without these keys did.
         """
         content = self.to_dict()
+        if self.task.slices == SliceRules():
+            del content["task"]["slices"]
         if self.training.batch_norm == TrainingConfig().batch_norm:
             del content["training"]["batch_norm"]
         for section, free in FREE_KEYS.items():

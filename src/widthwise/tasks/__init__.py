@@ -8,6 +8,7 @@ from widthwise.tasks.datasets import DATASETS
 from widthwise.tasks.model import Model, ModelSpec
 from widthwise.tasks.models import MODELS
 from widthwise.tasks.partition import Partition, PartitionConfig
+from widthwise.tasks.slices import SliceRules
 from widthwise.tasks.source import Request, Source, Splits
 from widthwise.tasks.task import Task, TaskConfig, build_task, resolve_model
 
@@ -23,6 +24,7 @@ __all__ = [
     "PartitionConfig",
     "Request",
     "Signature",
+    "SliceRules",
     "Source",
     "Splits",
     "Task",

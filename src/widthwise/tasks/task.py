@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -30,6 +30,7 @@ from widthwise.tasks.datasets import DATASETS
 from widthwise.tasks.model import ModelSpec, Norm
 from widthwise.tasks.models import MODELS
 from widthwise.tasks.partition import Natural, Partition, PartitionConfig, partition
+from widthwise.tasks.slices import SliceRules
 from widthwise.tasks.source import Request
 
 Count = Annotated[int, Field(ge=1)]
@@ -62,6 +63,7 @@ class TaskConfig(BaseModel):
         dataset: Name of a registered data set.
         model: Name of a registered model, ``module:factory``, or a mapping with one of these as ``name`` and
             the model's options. In Python also the factory itself, or a module with its weights.
+        slices: How the model may be cut.
         norm: Normalisation layer, short for the model's option of that name; None keeps the model's default.
         clients: Number of clients N.
         partition: Who holds which samples.
@@ -78,6 +80,7 @@ class TaskConfig(BaseModel):
 
     dataset: str
     model: str | ModelConfig
+    slices: SliceRules = SliceRules()
     norm: Norm | None = None
     clients: Count = 20
     partition: PartitionConfig
@@ -180,6 +183,7 @@ class Task:
         capacities: Largest width of each client, float64 [N].
         tiers: The widths that occur as capacities, ascending.
         model: The global model.
+        slices: How it may be cut.
     """
 
     name: str
@@ -189,6 +193,7 @@ class Task:
     capacities: npt.NDArray[np.float64]
     tiers: tuple[float, ...]
     model: ModelSpec
+    slices: SliceRules = field(default_factory=SliceRules)
 
     @property
     def num_clients(self) -> int:
@@ -196,9 +201,9 @@ class Task:
         return len(self.partition)
 
     @property
-    def freeze(self) -> tuple[str, ...]:
-        """Modules of the model whose output channels stay whole."""
-        return self.model.freeze
+    def tracing(self) -> dict[str, Any]:
+        """Keyword arguments of ``trace`` for the model."""
+        return self.slices.options(self.model.freeze)
 
     def build_model(self, seed: int) -> nn.Module:
         """Return the global model as it is before the first round."""
@@ -249,4 +254,5 @@ def build_task(config: TaskConfig, capacity: CapacityConfig, seed: int, data_dir
         capacities=capacities,
         tiers=capacity.levels(),
         model=config.model_spec(),
+        slices=config.slices,
     )
