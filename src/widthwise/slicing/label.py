@@ -231,7 +231,7 @@ def _freeze_group(name: str, names: dict[Atom, str], modules: set[str]) -> None:
             f"freeze is {name!r}, but the forward never uses that module's output. Remove it from freeze."
         )
     else:
-        raise TraceError(unknown_name("freeze", name, sorted({*modules, *names.values()})))
+        raise TraceError(unknown_name("freeze", name, [*modules, *names.values()]))
 
 
 def _couplings(algebra: Algebra, names: Mapping[Atom, str]) -> dict[str, tuple[str, ...]]:
