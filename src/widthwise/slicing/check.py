@@ -92,8 +92,8 @@ def _check_full(
     model: nn.Module, space: WidthSpace, example: Example, inputs: dict[str, Tensor], *, training: bool
 ) -> list[Any]:
     modes = {module: module.training for module in model.modules()}
-    own = {name: value.detach().clone() for name, value in _tensors(model).items()}
-    sub = space.extract(model, space.full()).train(training)
+    own = _values(model)
+    sub = space.assemble(_values(model), space.full()).train(training)
     trained = {name: p.requires_grad_() for name, p in sub.named_parameters() if p.is_floating_point()}
     for name in trained:
         own[name].requires_grad_()
@@ -129,7 +129,8 @@ def _check_full(
 def _check_runs(
     model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], width: float, shapes: list[Any]
 ) -> None:
-    sub = space.extract(model, space.nested(width)).eval()
+    spec = space.nested(width)
+    sub = space.assemble(space.take(_values(model), spec), spec).eval()
     place = f"the sub-model of {type(model).__name__} at width {width}"
     try:
         with torch.no_grad():
@@ -240,12 +241,20 @@ def _random(value: Tensor) -> Tensor:
     if not value.is_floating_point():
         return value
     if isinstance(value, nn.Parameter):
-        return torch.randn_like(value).detach() / sqrt(max(1, prod(value.shape[1:])))
+        return (2 * torch.rand_like(value).detach() - 1) / sqrt(max(1, prod(value.shape[1:])))
     return value + torch.rand_like(value)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _values(model: nn.Module) -> dict[str, Tensor]:
+    """Return the model's values: parameters as they are, since no forward changes them, buffers as copies."""
+    return {
+        **{name: value.detach() for name, value in model.named_parameters()},
+        **{name: value.detach().clone() for name, value in model.named_buffers()},
+    }
 
 
 def _leaves(output: Any) -> list[Tensor]:
@@ -269,8 +278,10 @@ def _close(one: Tensor, other: Tensor) -> bool:
     one, other = one.detach(), other.detach()
     if one.shape != other.shape:
         return False
+    if torch.equal(one, other):
+        return True
     if not one.is_floating_point():
-        return torch.equal(one, other)
+        return False
     finite = one[one.isfinite()]
     scale = float(finite.abs().max()) if finite.numel() else 1.0
     return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * scale + 1e-30, equal_nan=True)

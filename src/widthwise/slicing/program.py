@@ -93,7 +93,7 @@ def build(
     forward: Forward,
     tensors: Sequence[Tensor],
     aliases: Mapping[str, str],
-    values: Mapping[str, Any],
+    values: Mapping[str, torch.Tensor],
     sizes: list[tuple[int, ...]],
 ) -> SubModel:
     """Return a sub-model that holds given tensors.
@@ -102,7 +102,7 @@ def build(
         forward: The forward of all widths.
         tensors: The model's parameters and buffers.
         aliases: Tied names -> the name that stands for them.
-        values: The sub-model's own parameters and buffers, by name.
+        values: Values of its parameters and buffers, by name; they are not copied.
         sizes: The forward's sizes at this width.
     """
     root = SubModel(forward, sizes)
@@ -110,8 +110,11 @@ def build(
     owners: dict[str, nn.Module] = {"": root}
     for tensor in tensors:
         module, leaf = _owner(owners, tensor.name)
-        (module._parameters if tensor.parameter else module._buffers)[leaf] = values[tensor.name]
-        if not tensor.parameter and not tensor.persistent:
+        if tensor.parameter:
+            module._parameters[leaf] = nn.Parameter(values[tensor.name], tensor.requires_grad)
+            continue
+        module._buffers[leaf] = values[tensor.name]
+        if not tensor.persistent:
             module._non_persistent_buffers_set.add(leaf)
     for name, first in aliases.items():
         (source, stored), (module, leaf) = _owner(owners, first), _owner(owners, name)

@@ -251,10 +251,13 @@ class WidthSpace:
     def module(self, spec: SliceSpec) -> nn.Module:
         """Return a fresh dense sub-model; ``load_`` fills its parameters and buffers with values."""
         counts = self.counts(spec)
-        return self._build(
-            {name: _empty(layout.tensor, _shape(layout, counts)) for name, layout in self._layouts.items()},
-            spec,
-        )
+        values = {
+            name: (torch.empty if layout.tensor.parameter else torch.zeros)(
+                _shape(layout, counts), dtype=layout.tensor.dtype
+            )
+            for name, layout in self._layouts.items()
+        }
+        return self.assemble(values, spec)
 
     def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:
         """Return a dense sub-model with copies of the model's kept values, in the model's mode.
@@ -270,12 +273,13 @@ class WidthSpace:
                 "Trace this model."
             )
         values = clone(self.take({name: value.detach() for name, value in own.items()}, spec))
-        for name in self.parameters:
-            values[name] = nn.Parameter(values[name], own[name].requires_grad)
-        module = self._build(values, spec)
+        module = self.assemble(values, spec)
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(own[name].requires_grad)
         return module if model.training else module.eval()
 
-    def _build(self, values: Params, spec: SliceSpec) -> nn.Module:
+    def assemble(self, values: Params, spec: SliceSpec) -> nn.Module:
+        """Return a dense sub-model on values in its own shapes: it shares their memory."""
         tensors = [layout.tensor for layout in self._layouts.values()]
         counts = self.counts(spec)
         sizes = self._remember(("sizes", *counts.values()), lambda: self.forward.sizes(counts))
@@ -345,12 +349,6 @@ class WidthSpace:
 
 def _shape(layout: ParamLayout, counts: Mapping[str, int]) -> Shape:
     return tuple(size(axis, counts) for axis in layout.axes)
-
-
-def _empty(tensor: Tensor, shape: Shape) -> torch.Tensor:
-    if tensor.parameter:
-        return nn.Parameter(torch.empty(shape, dtype=tensor.dtype), requires_grad=tensor.requires_grad)
-    return torch.zeros(shape, dtype=tensor.dtype)
 
 
 def _brief(kept: Sequence[int]) -> str:
