@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import widthwise as ww
 from widthwise.cli import app
+from widthwise.core.errors import ConfigError
 from widthwise.studies import build, load_config
 
 ROOT = Path(__file__).parents[2]
@@ -164,3 +165,19 @@ def test_vision_transformer_of_transformers_learns_on_the_digits(
     assert losses[-1] < losses[0]
     assert np.isfinite(result.rounds["loss"]).all()
     assert result.result["ever_covered"] == 1.0
+
+
+def test_run_refuses_narrow_clients_for_a_model_that_cannot_be_cut(tmp_path: Path) -> None:
+    config = ww.RunConfig(
+        task={
+            "dataset": "digits",
+            "model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)),
+            "partition": {"kind": "iid"},
+            "clients": 4,
+        },
+        method={"name": "heterofl"},
+        training={"rounds": 1, "cohort": 2},
+    )
+    with pytest.raises(ConfigError, match="but no channel of the model can be cut: every client would train"):
+        ww.run(config, tmp_path / "x")
+    assert not (tmp_path / "x").exists()

@@ -376,6 +376,17 @@ def test_error_of_a_module_without_user_code_names_the_module() -> None:
         trace(model, torch.ones(2, 1, 5, 5))
 
 
+def test_trace_refuses_a_forward_that_changes_its_own_weights() -> None:
+    class Growing(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            self.weight.mul_(2.0)
+            return super().forward(x)
+
+    model = nn.Sequential(Growing(3, 4), nn.Linear(4, 2))
+    with pytest.raises(TraceError, match=r"is not traceable at .*RuntimeError: a leaf Variable"):
+        trace(model, torch.ones(2, 3))
+
+
 def test_no_rule_is_for_an_operation_that_torch_does_not_have() -> None:
     missing = [name for name in RULES if "." not in name and not hasattr(torch.ops.aten, name)]
     assert missing == []

@@ -218,7 +218,8 @@ def _quiet() -> Iterator[None]:
 
 def _own_failure(model: nn.Module, example: Example) -> Exception | None:
     """Return what the model itself raises on the example inputs, if it does."""
-    own = {name: value.detach().clone() for _, name, value in _named(model)}
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    own = {name: value.detach().clone() for name, value in tensors.items()}
     args, kwargs = example.split(example.tensors)
     try:
         with torch.random.fork_rng(), warnings.catch_warnings():

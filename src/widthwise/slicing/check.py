@@ -67,6 +67,19 @@ def self_check(model: nn.Module, space: WidthSpace, example: Example) -> None:
         TraceError: if one of this is not so: the forward depends on something that tracing cannot see, or a
             rule is wrong.
     """
+    try:
+        _check_all(model, space, example)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise TraceError(
+            f"the traced {type(model).__name__} cannot be compared with the model itself "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}), but a slice must do what the model "
+            "does. Look whether its forward changes its own parameters."
+        ) from error
+
+
+def _check_all(model: nn.Module, space: WidthSpace, example: Example) -> None:
     devices = sorted({x.device.index or 0 for x in example.tensors.values() if x.is_cuda})
     with torch.random.fork_rng(devices), torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own warnings come when it is used

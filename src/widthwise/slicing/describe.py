@@ -50,7 +50,7 @@ def group_rows(space: WidthSpace) -> list[GroupRow]:
 
 def group_table(space: WidthSpace) -> Table:
     """Return the channel groups as a table for the terminal."""
-    table = Table(title="Channel groups")
+    table = Table(title="Channel groups" if space.groups else "No channel can be cut")
     for column in ("group", "channels", "cuts", "coupled by"):
         table.add_column(column, overflow="fold")
     for row in group_rows(space):

@@ -34,9 +34,16 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
             f"training.batch_norm is 'refuse', but the model has running statistics ({', '.join(found)}) "
             "that no two widths share. Choose another norm for the model, or batch_norm: recalibrate."
         )
+    space = trace(model, task.example_inputs(), **task.tracing)
+    if not space.groups and task.tiers[0] < 1:
+        raise ConfigError(
+            f"the smallest capacity is {task.tiers[0]:g}, but no channel of the model can be cut: every "
+            "client would train all of it. Give all clients capacity 1, or see with widthwise trace what is "
+            "cut together."
+        )
     federation = Federation(
         task=task,
-        space=trace(model, task.example_inputs(), **task.tracing),
+        space=space,
         method=config.built_method,
         training=config.training,
         engine=config.engine,
