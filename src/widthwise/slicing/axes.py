@@ -105,6 +105,8 @@ def free_axis(size: int) -> Axis:
 
 def concat(axes: Sequence[Axis]) -> Axis:
     """Return the concatenation of axes."""
+    if len(axes) == 1:
+        return axes[0]
     total = sum(size_of(axis) for axis in axes)
     if all(atom.fixed for axis in axes for atom in resolve(axis)):
         return fixed_axis(total)

@@ -82,7 +82,13 @@ def label(
     for program in programs:
         constants = {name: _fixed(value.shape) for name, value in program.constants.items()}
         labels: dict[str, Result] = {**own, **inputs, **constants}
-        calls.append([_follow(step, algebra, labels, left.intersection(frozen)) for step in program.steps])
+        items = _used_items(program)
+        calls.append(
+            [
+                _follow(step, algebra, labels, left.intersection(frozen), items.get(step.name, frozenset()))
+                for step in program.steps
+            ]
+        )
         outputs += [labels[name] for name in references(program.output) if name in labels]
     at_output = {atom for found in outputs for axis in _axes(found) for atom in resolve(axis)} - {*batch}
     owners = tuple(
@@ -118,7 +124,22 @@ def _own(tensor: Tensor) -> Labels:
     return axes
 
 
-def _follow(step: Step, algebra: Algebra, labels: dict[str, Result], frozen: set[str]) -> Call | None:
+def _used_items(program: Program) -> dict[str, frozenset[int]]:
+    """Return for each value that is several tensors which of them are used."""
+    used = set(references(program.output))
+    items: dict[str, frozenset[int]] = {}
+    for step in reversed(program.steps):
+        if step.op != "operator.getitem":
+            used.update(references([step.args, step.kwargs]))
+        elif step.name in used:
+            source, index = step.args
+            items[source.name] = items.get(source.name, frozenset()) | {index}
+    return items
+
+
+def _follow(
+    step: Step, algebra: Algebra, labels: dict[str, Result], frozen: set[str], used: frozenset[int]
+) -> Call | None:
     """Label a step's value. Returns the call, or None for an item of a list."""
     if step.op == "operator.getitem":
         source, index = step.args
@@ -128,7 +149,7 @@ def _follow(step: Step, algebra: Algebra, labels: dict[str, Result], frozen: set
             _freeze_value(step, labels, frozen)
         return None
     algebra.place = step.op.split(".")[1], step.module
-    call = Call(step, algebra, labels)
+    call = Call(step, algebra, labels, used)
     try:
         result = rule_of(call)(call)
     except Mismatch as error:
@@ -150,7 +171,7 @@ def _freeze_value(step: Step, labels: Mapping[str, Result], frozen: set[str]) ->
 def _check_shapes(step: Step, result: Result) -> None:
     """A rule that disagrees with the traced shapes is wrong: better no slice than a wrong one."""
     shapes = [tuple(size_of(axis) for axis in labels) for labels in _each(result)]
-    traced = step.shape if isinstance(step.shape, list) else [step.shape]
+    traced = step.shape if isinstance(step.shape, list) else [step.shape] if step.shape is not None else []
     if shapes != traced:
         raise TraceError(
             f"{step.place} has shape {traced}, but its rule expects {shapes}. Use another operation there."

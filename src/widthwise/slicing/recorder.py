@@ -1,7 +1,8 @@
 """Record the operations of a forward pass, as the user wrote them, on tensors without values.
 
 A dispatch mode sees every ATen operation before torch takes it apart: a group norm or an LSTM is one
-operation. The tensors are fake (shapes and dtypes only) and the batch has the size ``BATCH``, so recording
+operation. Those that torch writes with others and that have no rule of their own (einsum, tile) are seen as
+these. The tensors are fake (shapes and dtypes only) and the batch has the size ``BATCH``, so recording
 costs about a millisecond an operation whatever the model's size.
 """
 
@@ -24,11 +25,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from widthwise.slicing.ir import BATCH, BatchSize, InputDevice, ModelDtype, Ref, Shape, Step
+from widthwise.slicing.rules.base import find
 
 _INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 _STEPS_MOST = 50_000
 _STEP = "%"  # names of values: no parameter has one like this
 _DIVIDING = {"aten::unbind", "aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split"}
+_COMPOSITE = "CompositeImplicitAutograd"  # operations that torch writes with others
 _RECURRENT = {"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"}
 
 
@@ -76,8 +79,11 @@ class Recorder(SchemaCheckMode):
             return self._lifted(func, args, kwargs)
         if name == "aten::add_" and id(args[0]) in self._counters:
             return args[0]  # counts batches, which nobody reads
-        if name in _DIVIDING and _batch_is_divided(*args, **kwargs):
+        if name in _DIVIDING and args[0].shape[_dim(func, args, kwargs)] % BATCH == 0:
             raise TooLong
+        if find(name) is None and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
+            with self:  # without a rule of its own it is what it is made of
+                return func.decompose(*args, **kwargs)
         recurrent = name in _RECURRENT and func._overloadname == "input"
         result = (_recurrent if recurrent else func)(*args, **kwargs)
         self._record(f"{name.replace('::', '.')}.{func._overloadname}", args, kwargs, result)
@@ -176,10 +182,9 @@ def recording(names: dict[str, Tensor], dtype: torch.dtype, fake: FakeTensorMode
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-def _batch_is_divided(x: Tensor, *numbers: Any, dim: int = 0) -> bool:
-    if numbers and isinstance(numbers[-1], int):
-        dim = numbers[-1]
-    return bool(x.shape[dim] % BATCH == 0)
+def _dim(func: Any, args: Any, kwargs: Any) -> int:
+    place = [argument.name for argument in func._schema.arguments].index("dim")
+    return int(args[place] if place < len(args) else kwargs.get("dim", 0))
 
 
 def _recurrent(input: Tensor, hx: Any, params: Any, *flags: Any) -> tuple[Tensor, ...]:

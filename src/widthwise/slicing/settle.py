@@ -10,7 +10,7 @@ from typing import Any
 from widthwise.slicing.axes import Atom, Axis, resolve
 from widthwise.slicing.ir import BATCH, BatchSize, GroupCount, Size, Step
 from widthwise.slicing.layout import Factor, Layout, Parts, groups_of
-from widthwise.slicing.rules.base import Call, SizeOf
+from widthwise.slicing.rules.base import Call, SizeOf, schema_of
 
 
 class Settler:
@@ -43,7 +43,7 @@ class Settler:
         if call is None:
             return step
         args, kwargs = list(call.args), dict(call.kwargs)
-        positions = {argument.name: i for i, argument in enumerate(call.schema.arguments)}
+        positions = {argument.name: i for i, argument in enumerate(schema_of(call.op).arguments)}
         for name, edit in call.edits.items():
             position = positions[name]
             given = args[position] if position < len(args) else kwargs.get(name)
@@ -52,12 +52,11 @@ class Settler:
                 args[position] = value
             elif value is not None:
                 kwargs[name] = value
-        mixes = any(groups_of(self.layout(axis)) for axis in call.mixed)
-        sums = tuple(
-            (positions[name], dim, layout)
-            for name, dim, axis in call.summed
-            if groups_of(layout := self.layout(axis))
-        )
+        summed = [(positions[name], dim, self.layout(axis)) for name, dim, axis in call.summed]
+        mixed = [self.layout(axis) for axis in call.mixed]
+        mixed += [layout for *_, layout in summed if _has_batch(layout)]
+        mixes = any(map(groups_of, mixed))
+        sums = tuple(one for one in summed if groups_of(one[2]) and not _has_batch(one[2]))
         return replace(step, op=call.op, args=tuple(args), kwargs=kwargs, mixes=mixes, sums=sums)
 
     def _settled(self, given: Any, edit: SizeOf | list[SizeOf]) -> Any:
@@ -72,3 +71,7 @@ class Settler:
         if edit.per_group is not None:
             return GroupCount(layout, edit.per_group)
         return Size(layout)
+
+
+def _has_batch(layout: Layout) -> bool:
+    return any(isinstance(factor, int) and factor % BATCH == 0 for factor in layout)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from widthwise.core.errors import TraceError
-from widthwise.slicing.axes import Algebra, Axis, fixed_axis, free_atoms, pin, size_of
+from widthwise.slicing.axes import Algebra, Axis, fixed_axis, free_atoms, pin, resolve, size_of
 from widthwise.slicing.ir import BATCH, Ref, Shape, Step
 
 Labels = tuple[Axis, ...]  # one label per axis of a tensor
@@ -23,6 +23,12 @@ def schema_of(op: str) -> Any:
     """Return the schema of an operation by its name ("aten.relu.default")."""
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
+
+
+def find(name: str) -> Rule | None:
+    """Return the rule of an operation by its schema's name ("aten::relu_"), if there is one."""
+    kind = name.removeprefix("aten::").replace("::", ".")
+    return RULES.get(kind) or RULES.get(kind.removesuffix("_"))
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -50,16 +56,20 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rule_of(call: Call) -> Rule:
-    """Return the rule of a call's operation. One without a rule may still work on axes of no parameter.
+    """Return the rule of a call's operation.
+
+    An operation without a rule may still work on axes of no parameter. What is written into a given tensor
+    (``out=``, as power iterations do) is a state of the whole model: nothing of it is ever cut.
 
     Raises:
-        TraceError: if it works on axes of parameters that may be cut.
+        TraceError: if there is no rule and it works on axes of parameters that may be cut.
     """
-    namespace, kind, _ = call.step.op.split(".")
-    kind = kind if namespace == "aten" else f"{namespace}.{kind}"
-    found = RULES.get(kind) or RULES.get(kind.removesuffix("_"))
+    if any(argument.is_out for argument in call.schema.arguments):
+        return _whole
+    found = find(call.schema.name)
     if found is not None:
         return found
+    kind = call.schema.name.removeprefix("aten::").replace("::", ".")
     free = [atom for labels in call.tensors() for axis in labels for atom in free_atoms(axis)]
     if not any(atom.owned for atom in free):
         return _whole
@@ -77,12 +87,11 @@ def rule_of(call: Call) -> Rule:
 def _whole(call: Call) -> Result:
     """Nothing that goes in is ever cut (positions, masks), so nothing that comes out is."""
     for labels in call.tensors():
-        for axis in labels:
-            pin(axis)
-    shapes = call.step.shape
-    if isinstance(shapes, list):
-        return [tuple(fixed_axis(n) for n in shape) for shape in shapes]
-    return tuple(fixed_axis(n) for n in shapes or ())
+        call.keep(*labels)
+    if call.step.shape is None:
+        return []
+    found = [tuple(fixed_axis(n) for n in shape) for shape in call.shapes]
+    return found if isinstance(call.step.shape, list) else found[0]
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,10 @@ class Call:
         algebra: Unification of axes.
         shape: Shape of the value (a list of shapes where there are several).
         edits: Arguments whose numbers follow the size of an axis.
+        used: Which of the tensors that it returns are used.
         macs: Products of axes, each a number of multiply-accumulates.
         mixed: Axes over which the value has a statistic, so that it depends on how many channels are kept.
-        summed: (argument, dimension, axis) of an operand over whose channels the value sums.
+        summed: (argument, dimension from the end, axis) of an operand over whose channels the value sums.
         op: The operation that the sub-model runs.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
@@ -115,6 +125,7 @@ class Call:
     step: Step
     algebra: Algebra
     labels: dict[str, Result]
+    used: frozenset[int] = frozenset()
     edits: dict[str, SizeOf | list[SizeOf]] = field(default_factory=dict)
     macs: list[Axis] = field(default_factory=list)
     mixed: list[Axis] = field(default_factory=list)
@@ -150,13 +161,38 @@ class Call:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the one tensor that is returned."""
-        assert isinstance(self.step.shape, tuple)
-        return self.step.shape
+        """The shape of the tensor that is returned (the first one, where there are several)."""
+        return self.shapes[0]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes of all tensors that are returned."""
+        found = self.step.shape
+        return found if isinstance(found, list) else [found] if found is not None else []
+
+    def each(self, labels: Labels) -> Result:
+        """Return the same labels for every tensor that is returned."""
+        return [labels] * len(self.shapes) if isinstance(self.step.shape, list) else labels
 
     def unify(self, one: Axis, other: Axis) -> None:
         """Make two axes the same axis."""
         self.algebra.unify(one, other)
+
+    def keep(self, *axes: Axis) -> None:
+        """Pin axes: their positions have a meaning by their number, so they are never cut."""
+        for axis in axes:
+            pin(axis)
+
+    def broadcast(self, one: Sequence[Axis], other: Sequence[Axis]) -> list[Axis]:
+        """Return two labels broadcast from the right: axes that are not of size 1 are the same axis."""
+        longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+        result = list(longer)
+        for back, axis in enumerate(reversed(shorter), start=1):
+            if resolve(axis):
+                if resolve(result[-back]):
+                    self.unify(result[-back], axis)
+                result[-back] = axis
+        return result
 
     def resize(self, name: str, axes: Sequence[Axis]) -> None:
         """Let each integer of a list argument follow the size of an axis."""
@@ -167,8 +203,11 @@ class Call:
         self.edits[name] = SizeOf(axis, per_group)
 
     def rewrite(self, op: str, *args: Any) -> None:
-        """Let the sub-model run another operation that does the same in the full model."""
-        self.op, self.args = op, args
+        """Let the sub-model run another operation that does the same in the full model.
+
+        ``resize`` and ``count`` then speak of its arguments.
+        """
+        self.op, self.args, self.kwargs = op, args, {}
 
     def fixed(self, dims: Sequence[int]) -> Labels:
         """Return new axes, never cut, of the value's sizes at the given dimensions."""

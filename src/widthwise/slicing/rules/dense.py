@@ -1,106 +1,79 @@
-"""Matrix products, convolutions, embeddings: where channels are made and where they are used up."""
+"""Linear maps, convolutions, embeddings: where channels are made and where they are used up."""
 
 from __future__ import annotations
 
-import math
-
-from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, pin, resolve, size_of
-from widthwise.slicing.rules.base import Call, Labels, rule
+from widthwise.slicing.axes import Axis, fixed_axis, pin, size_of
+from widthwise.slicing.rules.base import Call, Labels, Result, rule
+from widthwise.slicing.rules.products import product
 
 
 @rule("linear")
 def linear(call: Call) -> Labels:
-    """Y[..., o] = sum_i x[..., i] w[o, i] + b[o]."""
+    """Y[..., o] = sum_i x[..., i] w[o, i] + b[o]; a weight without rows gives no axis o."""
     *batch, features = call["input"]
-    rows, columns = call["weight"]
+    *rows, columns = call["weight"]
     call.unify(features, columns)
+    call.summed.append(("input", -1, features))
+    if call["bias"] is not None:
+        call.broadcast(rows, call["bias"])
+    result = (*batch, *rows)
+    call.macs.append(product(*result, columns))
+    return result
+
+
+@rule("bilinear")
+def bilinear(call: Call) -> Labels:
+    """Y[..., o] = sum_ij x1[..., i] w[o, i, j] x2[..., j] + b[o]."""
+    (*one, first), (*other, second) = call["input1"], call["input2"]
+    rows, left, right = call["weight"]
+    call.unify(first, left)
+    call.unify(second, right)
+    call.summed += [("input1", -1, first), ("input2", -1, second)]
     if call["bias"] is not None:
         call.unify(rows, call["bias"][0])
-    result = (*batch, rows)
-    call.macs.append(_product(*result, columns))
-    return result
-
-
-@rule("matmul", "mm", "bmm", "mv", "dot")
-def matmul(call: Call) -> Labels:
-    """C[..., n, m] = sum_k a[..., n, k] b[..., k, m], the leading axes broadcast."""
-    other = next(name for name in ("other", "mat2", "vec") if name in call)
-    return _matmul(call, "self", other)
-
-
-@rule("addmm", "baddbmm")
-def addmm(call: Call) -> Labels:
-    """A matrix product plus a broadcast tensor."""
-    first, second = ("mat1", "mat2") if "mat1" in call else ("batch1", "batch2")
-    result = _matmul(call, first, second)
-    for axis, added in zip(reversed(result), reversed(call["self"]), strict=False):
-        if resolve(added):
-            call.unify(axis, added)
-    return result
-
-
-def _matmul(call: Call, first: str, second: str) -> Labels:
-    left, right = list(call[first]), list(call[second])
-    inner = left[-1]
-    call.summed.append((first, -1, inner))
-    call.unify(inner, right[-2] if len(right) > 1 else right[0])
-    rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else []
-    batch = _broadcast(call, left[:-2], right[:-2])
-    result = (*batch, *rows, *columns)
-    call.macs.append(_product(*result, inner))
-    return result
-
-
-def _broadcast(call: Call, one: list[Axis], other: list[Axis]) -> list[Axis]:
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    result = list(longer)
-    for back, axis in enumerate(reversed(shorter), start=1):
-        if resolve(axis):
-            if resolve(result[-back]):
-                call.unify(result[-back], axis)
-            result[-back] = axis
+    result = (*call.broadcast(one, other), rows)
+    call.macs.append(product(*result, left, right))
     return result
 
 
 @rule("conv1d", "conv2d", "conv3d")
 def convolution(call: Call) -> Labels:
-    """Kernels of shape (out, in / groups, *kernel): spatial axes and kernels are never cut.
-
-    With several groups, whole groups are cut: the channels of a group stay together.
-    """
-    x, weight = call["input"], call["weight"]
-    spatial = len(weight) - 2
-    channels, rows, groups = x[-spatial - 1], weight[0], call["groups"]
-    _pin_all(x[-spatial:], weight[2:])
-    if groups == 1:
-        call.unify(channels, weight[1])
-    else:
-        (group, inside) = call.algebra.carve([channels], [groups, size_of(weight[1])])
-        call.unify(inside, weight[1])
-        per_group = fixed_axis(size_of(rows) // groups)
-        pin(inside)
-        call.unify(rows, (*group, *per_group))
-        call.count("groups", group)
-    if call["bias"] is not None:
-        call.unify(rows, call["bias"][0])
-    result = (*x[: -spatial - 1], rows, *call.fixed(range(len(call.shape) - spatial, len(call.shape))))
-    call.macs.append(_product(*result, *weight[1:]))
-    return result
+    """Kernels of shape (out, in / groups, *kernel): spatial axes and kernels are never cut."""
+    rows, inputs, *kernel = call["weight"]
+    return _convolve(call, rows, inputs, kernel, transposed=False)
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def transposed_convolution(call: Call) -> Labels:
-    """Kernels of shape (in, out, *kernel); every input position is multiplied with the whole kernel."""
-    x, weight = call["input"], call["weight"]
-    spatial = len(weight) - 2
-    if call["groups"] != 1:
-        raise Mismatch("a transposed convolution has several groups")
-    _pin_all(x[-spatial:], weight[2:])
-    call.unify(x[-spatial - 1], weight[0])
+    """Kernels of shape (in, out / groups, *kernel); every input position meets the whole kernel."""
+    inputs, rows, *kernel = call["weight"]
+    return _convolve(call, rows, inputs, kernel, transposed=True)
+
+
+def _convolve(call: Call, rows: Axis, inputs: Axis, kernel: list[Axis], *, transposed: bool) -> Labels:
+    """Follow a convolution. With several groups, whole groups are cut: their channels stay together."""
+    x, groups, spatial = call["input"], call["groups"], len(kernel)
+    channels = x[-spatial - 1]
+    call.keep(*x[-spatial:], *kernel)
+    call.summed.append(("input", -spatial - 1, channels))
+    if groups == 1:
+        call.unify(channels, inputs)
+        outputs = rows
+    else:
+        # The first axis of a weight is that of all groups, the second one of a single group.
+        every, single = (inputs, rows) if transposed else (rows, inputs)
+        pin(single)
+        group, _ = call.algebra.carve([every], [groups, size_of(every) // groups])
+        outputs = (*group, *(single if transposed else fixed_axis(size_of(rows) // groups)))
+        call.unify(channels, (*group, *fixed_axis(size_of(channels) // groups)))
+        call.unify(every, channels if transposed else outputs)
+        call.count("groups", group)
     if call["bias"] is not None:
-        call.unify(weight[1], call["bias"][0])
-    call.macs.append(_product(*x, *weight[1:]))
-    return (*x[: -spatial - 1], weight[1], *call.fixed(range(len(call.shape) - spatial, len(call.shape))))
+        call.unify(outputs, call["bias"][0])
+    positions = call.fixed(range(len(call.shape) - spatial, len(call.shape)))
+    places = x[-spatial:] if transposed else positions
+    call.macs.append(product(*x[: -spatial - 1], *places, rows, inputs, *kernel))
+    return (*x[: -spatial - 1], outputs, *positions)
 
 
 @rule("embedding")
@@ -111,30 +84,12 @@ def embedding(call: Call) -> Labels:
     return (*call["indices"], width)
 
 
-@rule("scaled_dot_product_attention")
-def attention(call: Call) -> Labels:
-    """Softmax(q k^T / sqrt(e) + mask) v. Where the head size e is cut, the scale stays the full model's."""
-    query, key, value = list(call["query"]), list(call["key"]), list(call["value"])
-    if not call.algebra.inside:
-        _pin_all([query[-1], key[-1]])
-    elif call["scale"] is None:
-        call.kwargs["scale"] = 1.0 / math.sqrt(size_of(query[-1]))
-    call.unify(query[-1], key[-1])
-    call.unify(key[-2], value[-2])
-    call.summed.append(("query", -1, query[-1]))
-    batch = _broadcast(call, _broadcast(call, query[:-2], key[:-2]), value[:-2])
-    if call["attn_mask"] is not None:
-        *batch, _, _ = _broadcast(call, [*batch, query[-2], key[-2]], list(call["attn_mask"]))
-    call.macs.append(_product(*batch, query[-2], key[-2], query[-1]))
-    call.macs.append(_product(*batch, query[-2], key[-2], value[-1]))
-    return (*batch, query[-2], value[-1])
-
-
-def _product(*axes: Axis) -> Axis:
-    return tuple(atom for axis in axes for atom in axis)
-
-
-def _pin_all(*labels: Labels | list[Axis]) -> None:
-    for axes in labels:
-        for axis in axes:
-            pin(axis)
+@rule("embedding_bag")
+def embedding_bag(call: Call) -> Result:
+    """Sums, means or maxima of bags of rows; bags are never cut."""
+    vocabulary, width = call["weight"]
+    call.keep(vocabulary, *call["indices"], *call["offsets"])
+    bags, *counts = call.shapes
+    # Beside the value: the bag of each index, the size of each bag, and where the maxima came from.
+    rest = [(fixed_axis(shape[0]), width)[: len(shape)] for shape in counts]
+    return [(fixed_axis(bags[0]), width), *rest]

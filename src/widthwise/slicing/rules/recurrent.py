@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, fixed_axis, resolve
+from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, resolve
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -13,9 +13,13 @@ def recurrent(call: Call) -> Result:
     """Weights of shape (gates * H, in) and (gates * H, H) for each layer and direction.
 
     All layers and directions of one call share the hidden axis H, because their states are stacked in one
-    tensor. With a projection (an LSTM's ``proj_size`` P) the hidden state has its own axis P, and the cell H.
+    tensor; the axis of time is never cut. With a projection (an LSTM's ``proj_size`` P) the hidden state has
+    its own axis P, and the cell H.
     """
+    if "input" not in call:
+        raise Mismatch("a packed sequence has no axis of time")
     x = call["input"]
+    call.keep(x[1] if call["batch_first"] else x[0])
     states: list[Labels] = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
     gates = fixed_axis(_GATES[call.schema.name.removeprefix("aten::")])
     directions = 2 if call["bidirectional"] else 1
