@@ -25,5 +25,6 @@ def vit(
             intermediate_size=2 * hidden,
             num_hidden_layers=layers,
             num_attention_heads=4,
+            initializer_range=0.1,  # as torch has it for so few units; the default is for hundreds
         )
     )
