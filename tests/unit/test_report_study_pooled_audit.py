@@ -14,7 +14,7 @@ from widthwise.report.study.pooled_audit import pooled_audit_table
 
 
 def _results(*runs) -> SimpleNamespace:
-    cells = [SimpleNamespace(done=True, run=run, path=run.path.name) for run in runs]
+    cells = [SimpleNamespace(done=True, unmet=False, run=run, path=run.path.name) for run in runs]
     task = SimpleNamespace(title="Digits", label="digits", methods=["hasfl"])
     return SimpleNamespace(tasks=[task], of=lambda task, label: cells)
 
