@@ -1,6 +1,6 @@
 """A vision transformer of `transformers`, small and with random weights, as a model for `widthwise run`.
 
-Its parameters are facts about the data (``num_classes``, ``in_channels``, ``image_size``) and options of its own:
+Its parameters are facts about the data (``num_classes``, ``in_channels``, ``image_size``) and own options:
 
     $ widthwise run examples/digits-hf-vit.yaml
     $ widthwise run examples/digits-hasfl.yaml --model examples.hf_vit:vit
