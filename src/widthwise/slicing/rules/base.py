@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ Result = Labels | list[Labels]  # a list where an operation returns several tens
 Rule = Callable[["Call"], Result]
 
 RULES: dict[str, Rule] = {}
+TAGS: dict[torch.Tag, Rule] = {}  # rules of all operations that torch tags so
 
 
 def schema_of(op: str) -> Any:
@@ -28,7 +30,16 @@ def schema_of(op: str) -> Any:
 def find(name: str) -> Rule | None:
     """Return the rule of an operation by its schema's name ("aten::relu_"), if there is one."""
     kind = name.removeprefix("aten::").replace("::", ".")
-    return RULES.get(kind) or RULES.get(kind.removesuffix("_"))
+    found = RULES.get(kind) or RULES.get(kind.removesuffix("_"))
+    return found or next((TAGS[tag] for tag in tags_of(name) if tag in TAGS), None)
+
+
+@cache
+def tags_of(name: str) -> frozenset[torch.Tag]:
+    """Return the tags of an operation; in-place forms may lack those of the others."""
+    namespace, kind = name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), kind)
+    return frozenset(tag for overload in packet.overloads() for tag in getattr(packet, overload).tags)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
