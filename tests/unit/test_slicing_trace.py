@@ -392,3 +392,21 @@ def test_trace_refuses_a_forward_that_changes_its_own_weights() -> None:
 def test_no_rule_is_for_an_operation_that_torch_does_not_have() -> None:
     missing = [name for name in RULES if "." not in name and not hasattr(torch.ops.aten, name)]
     assert missing == []
+
+
+def test_trace_refuses_a_gradient_of_its_own() -> None:
+    class Reversed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: object, *gradients: Tensor) -> Tensor:
+            return -gradients[0]
+
+    def forward(m: Forward, x: Tensor) -> Tensor:
+        out: Tensor = m.last(Reversed.apply(m.first(x)))
+        return out
+
+    with pytest.raises(TraceError, match=r"or has a gradient of its own \(torch.autograd.Function\)"):
+        trace(Forward(forward), torch.ones(2, 6))

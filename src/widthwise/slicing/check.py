@@ -133,8 +133,9 @@ def _check_full(
                 f"the traced {type(model).__name__} differs from the model itself in "
                 f"{'training' if training else 'evaluation'} on a batch of "
                 f"{next(iter(inputs.values())).shape[0]} samples, but both must do the same for every input. "
-                "Its forward depends on the batch size, on a hidden state or on the values of its inputs: "
-                "take the batch from x.shape[0], and write branches with torch.where."
+                "Its forward depends on the batch size, on a hidden state or on the values of its inputs, or "
+                "has a gradient of its own (torch.autograd.Function). Take the batch from x.shape[0], and "
+                "write branches with torch.where."
             )
     return [tuple(leaf.shape) for leaf in _leaves(found)]
 

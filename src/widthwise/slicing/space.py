@@ -128,12 +128,6 @@ class WidthSpace:
         self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}
 
-    @property
-    def has_batch_norm(self) -> bool:
-        """Whether the forward runs a batch norm, whose statistics each slice has of its own."""
-        steps = (step for program in self.forward.programs for step in program.steps)
-        return any(step.op.startswith("aten.batch_norm") for step in steps)
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": {}}
 
