@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from widthwise.engine.runs import RunResult, load_run
     from widthwise.report import build_report
     from widthwise.slicing import Cost, WidthSpace, cost, trace
+    from widthwise.slicing.rules import rule
     from widthwise.studies import RunConfig, load_config, run
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ _HOMES = {
     "coverage": "widthwise.audit",
     "load_config": "widthwise.studies",
     "load_run": "widthwise.engine.runs",
+    "rule": "widthwise.slicing.rules",
     "run": "widthwise.studies",
     "trace": "widthwise.slicing",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "coverage",
     "load_config",
     "load_run",
+    "rule",
     "run",
     "trace",
 ]

@@ -123,7 +123,10 @@ def test_build_study_report_writes_a_well_formed_page_whose_links_exist(paper_st
     assert len(ids) == len(set(ids))
     links = [attrs["href"] or "" for tag, attrs in page.tags if tag == "a"]
     assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
-    files = [link for link in links if not link.startswith("#")]
+    folders = [link for link in links if link.endswith("/")]
+    assert folders
+    assert all((paper_study / folder / "result.json").is_file() for folder in folders)
+    files = [link for link in links if not link.startswith("#") and not link.endswith("/")]
     assert all((paper_study / file).is_file() for file in files)
     written = {f"{d}/{path.name}" for d in ("tables", "figures") for path in (paper_study / d).iterdir()}
     assert written == set(files)

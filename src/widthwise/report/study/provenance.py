@@ -9,7 +9,7 @@ from widthwise.report.study.results import StudyResults
 from widthwise.report.study.statistics import estimate
 from widthwise.report.study.table import StudyTable, csv_text
 
-HEADLINE = ("task", "method", "final_mean", "final_sd", "n", "mean_width", "budget_not_met")
+HEADLINE = ("task", "method", "final_mean", "final_sd", "n", "mean_width", "budget_not_met", "runs")
 
 
 def sessions_table(results: StudyResults) -> StudyTable:
@@ -56,6 +56,7 @@ def open_runs_table(results: StudyResults) -> StudyTable | None:
 def runs_table(results: StudyResults) -> StudyTable:
     """Return one row per planned run, with all scalars of its result."""
     rows, long = [], []
+    links: list[str] = []
     for cell in results.cells:
         result: dict[str, Any] = (cell.run.result if cell.run else None) or {}
         scalars = {key: x for key, x in result.items() if not isinstance(x, list | dict)}
@@ -77,10 +78,11 @@ def runs_table(results: StudyResults) -> StudyTable:
             final, width = 100 * result["final_accuracy"], result["mean_width"]
             hash_, seconds = str(result["config_hash"]), result["seconds"]
             name = f"{cell.path} (budget not met)" if cell.unmet else cell.path
+            links.append(cell.path)
             rows.append((name, f"{final:.2f}", f"{width:.3f}", hash_, f"{seconds:.0f}"))
     head = ("folder", "final accuracy (%)", "average width", "configuration", "seconds")
     caption = "Folders are relative to the study's. The CSV file has everything that a result holds."
-    return StudyTable("results", "Finished runs", caption, head, tuple(rows), tuple(long))
+    return StudyTable("results", "Finished runs", caption, head, tuple(rows), tuple(long), links=tuple(links))
 
 
 def headline_csv(results: StudyResults) -> str:
@@ -99,6 +101,7 @@ def headline_csv(results: StudyResults) -> str:
                 {
                     "task": task.title,
                     "method": label,
+                    "runs": " ".join(cell.path for cell in results.of(task.label, label) if cell.done),
                     "final_mean": round(final.mean, 2) if final else None,
                     "final_sd": round(final.sd, 2) if final and final.sd is not None else None,
                     "n": final.n if final else 0,

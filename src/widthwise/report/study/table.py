@@ -49,6 +49,7 @@ class StudyTable:
         records: The numbers in long form, the columns of the CSV file.
         groups: Heads that span several columns, as (text, number of columns); empty without.
         row_heads: How many leading columns name the row; equal ones below each other are shown once.
+        links: For each row the folder that its first cell leads to, relative to the page; empty without.
     """
 
     name: str
@@ -59,6 +60,7 @@ class StudyTable:
     records: tuple[Mapping[str, Any], ...]
     groups: tuple[tuple[str, int], ...] = ()
     row_heads: int = 1
+    links: tuple[str, ...] = ()
 
     def spans(self) -> list[tuple[int, ...]]:
         """Return for each row how many rows each of its leading cells covers; 0 where one above covers it."""
