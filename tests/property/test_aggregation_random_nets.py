@@ -71,7 +71,7 @@ def slow(space: WidthSpace, params: Params, updates: list[Update], uncovered: st
 
 
 @pytest.mark.parametrize("uncovered", UNCOVERED)
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(nets(), st.data())
 def test_aggregate_equals_a_loop_over_coordinates(uncovered: str, net: Net, data: st.DataObject) -> None:
     space = trace(net.model, net.example, heads=net.heads, check=False)

@@ -19,7 +19,7 @@ from widthwise.slicing.space import channels_at
 
 # A net takes a tenth of a second, so a failing one is made smaller, but not explained as well.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
-FEW = settings(deadline=None, max_examples=20, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(deadline=None, max_examples=14, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
 WIDTHS = st.floats(0.01, 1.0)
 
 
@@ -70,7 +70,7 @@ def test_full_width_is_the_model_to_the_bit_in_both_modes(net: Net) -> None:
         assert all(torch.equal(buffers[name], kept[name]) for name in kept if "num_batches" not in name)
 
 
-@settings(FEW, max_examples=40)
+@settings(FEW, max_examples=25)
 @given(nets(mixing=False), st.data())
 def test_any_slice_has_the_outputs_and_gradients_of_the_masked_model(net: Net, data: st.DataObject) -> None:
     space = traced(net)

@@ -91,19 +91,23 @@ class Joined(nn.Module):
 
 
 class Divided(nn.Module):
-    """A layer whose channels are divided among branches, by chunk or by sizes."""
+    """A layer whose channels are divided among branches: into chunks, slices or pieces of different sizes."""
 
     def __init__(
-        self, make: nn.Module, sizes: Sequence[int], branches: Sequence[nn.Module], dim: int
+        self, make: nn.Module, sizes: Sequence[int], branches: Sequence[nn.Module], dim: int, *, sliced: bool
     ) -> None:
         super().__init__()
-        self.make, self.sizes, self.dim = make, list(sizes), dim
+        self.make, self.sizes, self.dim, self.sliced = make, list(sizes), dim, sliced
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.make(x)
-        even = len(set(self.sizes)) == 1
-        pieces = y.chunk(len(self.sizes), self.dim) if even else y.split(self.sizes, self.dim)
+        y, size = self.make(x), self.sizes[0]
+        if len(set(self.sizes)) > 1:
+            pieces = y.split(self.sizes, self.dim)
+        elif self.sliced:
+            pieces = tuple(y.narrow(self.dim, i * size, size) for i in range(len(self.sizes)))
+        else:
+            pieces = y.chunk(len(self.sizes), self.dim)
         return torch.cat(
             [branch(piece) for branch, piece in zip(self.branches, pieces, strict=True)], self.dim
         )
@@ -220,13 +224,20 @@ def depthwise_convolution(draw: st.DrawFn, channels: int) -> tuple[nn.Module, in
 
 
 def transposed_convolution(draw: st.DrawFn, channels: int) -> tuple[nn.Module, int]:
-    out = draw(st.integers(2, 5))
-    return nn.ConvTranspose2d(channels, out, 3, padding=1, bias=draw(st.booleans())), out
+    groups, inside, outside = draw(st.integers(2, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    grouped, out = draw(st.booleans()), groups * outside
+    up = nn.ConvTranspose2d(groups * inside, out, 3, padding=1, groups=groups if grouped else 1)
+    return nn.Sequential(nn.Conv2d(channels, groups * inside, 1), up), out
 
 
 def shuffle(draw: st.DrawFn, channels: int) -> tuple[nn.Module, int]:
     groups, out = draw(st.integers(2, 3)), 6
     return Shuffled(nn.Conv2d(channels, out, 1), groups), out
+
+
+def pixel_shuffle(draw: st.DrawFn, channels: int) -> tuple[nn.Module, int]:
+    out = draw(st.integers(2, 3))
+    return nn.Sequential(nn.Conv2d(channels, 4 * out, 1), nn.PixelShuffle(2), nn.AvgPool2d(2)), out
 
 
 def up_and_down(draw: st.DrawFn, channels: int) -> tuple[nn.Module, int]:
@@ -244,6 +255,7 @@ IMAGES = Dialect(
         depthwise_convolution,
         transposed_convolution,
         shuffle,
+        pixel_shuffle,
         up_and_down,
     ],
     norms=[
@@ -454,7 +466,7 @@ def divided(
             branch, width = chain(draw, to, size, depth, mixing=mixing)
         branches.append(branch)
         widths.append(width)
-    return Divided(made, sizes, branches, to.dim), sum(widths)
+    return Divided(made, sizes, branches, to.dim, sliced=draw(st.booleans())), sum(widths)
 
 
 def gated(draw: st.DrawFn, to: Dialect, channels: int, depth: int, *, mixing: bool) -> tuple[nn.Module, int]:
