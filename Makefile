@@ -2,13 +2,14 @@
 # make test   lint, types and all tests
 # make lint   ruff and mypy alone
 # make bench  measures speed (ratios of two things timed in one run)
+# make compatibility  traces the models of other libraries and writes docs/compatibility.md
 # make clean  removes the environment and caches; runs/ stays
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench compatibility clean
 
 demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
@@ -23,6 +24,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+compatibility: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.compatibility
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

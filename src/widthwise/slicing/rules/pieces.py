@@ -9,10 +9,8 @@ from widthwise.slicing.axes import Axis, Mismatch, concat, fixed_axis, free_atom
 from widthwise.slicing.ir import BATCH, BatchSize
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 
-_SPLITS = "split split_with_sizes chunk tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk"
 
-
-@rule(*_SPLITS.split())
+@rule("split", "split_with_sizes", "chunk", "tensor_split")
 def split(call: Call) -> Result:
     """Divide an axis into consecutive pieces; how many channels each keeps is told one by one."""
     x: Labels = call["self"]
@@ -109,7 +107,7 @@ def unbind(call: Call) -> Result:
     return [(*x[:dim], *x[dim + 1 :])] * size_of(x[dim])
 
 
-@rule("cat", "concat", "concatenate")
+@rule("cat")
 def cat(call: Call) -> Labels:
     """Join tensors along an axis; the other axes are the same in all of them."""
     tensors: list[Labels] = call["tensors"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, resolve
+from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, resolve, size_of
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -14,7 +14,8 @@ def recurrent(call: Call) -> Result:
 
     All layers and directions of one call share the hidden axis H, because their states are stacked in one
     tensor; the axis of time is never cut. With a projection (an LSTM's ``proj_size`` P) the hidden state has
-    its own axis P, and the cell H.
+    its own axis P, and the cell H; torch sees the projection by H != P. So H stays H / P times what is kept
+    of P, or whole where P does not divide it.
     """
     if "input" not in call:
         raise Mismatch("a packed sequence has no axis of time")
@@ -30,6 +31,10 @@ def recurrent(call: Call) -> Result:
     sequence = x[:-1]
     if per_cell % 2 == 0:  # no projection: the hidden state is a gate times the cell
         call.unify(hidden, cell)
+    elif size_of(cell) % size_of(hidden) == 0:
+        call.unify(cell, (*hidden, *fixed_axis(size_of(cell) // size_of(hidden))))
+    else:
+        call.keep(cell)
     rows = (*gates, *cell)
     output = (*fixed_axis(directions), *hidden)
     for index in range(cells):

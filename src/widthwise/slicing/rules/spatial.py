@@ -72,7 +72,7 @@ def pixel_unshuffle(call: Call) -> Labels:
     return (*batch, (*channels, *block), *call.fixed([-2, -1]))
 
 
-@rule("channel_shuffle", "native_channel_shuffle")
+@rule("channel_shuffle")
 def channel_shuffle(call: Call) -> Labels:
     """Channel (g, c) becomes channel (c, g): whole groups are cut, or with ``inside`` channels of each."""
     batch, channels, *positions = call["self"]

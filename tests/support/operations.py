@@ -1,4 +1,7 @@
-"""Forwards of a few lines, one for each operation, and two oracles that know no rule of the tracer."""
+"""What forwards of a few lines must give when they are cut, by two oracles that know no rule of the tracer.
+
+The forwards themselves are in ``operations_axes``, ``operations_images`` and ``operations_products``.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
-from operation_cases import Cases, check
+from operations import Cases
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -118,11 +117,36 @@ def resized(m: Any, x: Tensor) -> Tensor:
     return m.d(functional.interpolate(h, size=(6, 6), mode="bicubic", antialias=True))
 
 
+@add((2, 3, 8), {"a": 5}, lambda: {"a": nn.Conv1d(3, 5, 1), "d": nn.Conv1d(5, 2, 1)})
+def pooled_sequences(m: Any, x: Tensor) -> Tensor:
+    h = functional.adaptive_max_pool1d(m.a(x), 4)
+    h, places = functional.max_pool1d(h, 2, return_indices=True)
+    h = functional.max_unpool1d(h, places, 2)
+    return m.d(functional.interpolate(functional.interpolate(h, 8), 4, mode="nearest-exact"))
+
+
+@add((2, 3, 4, 4, 4), {"a": 5}, lambda: {"a": nn.Conv3d(3, 5, 1), "d": nn.Conv3d(5, 2, 1)})
+def pooled_volumes(m: Any, x: Tensor) -> Tensor:
+    h = functional.interpolate(functional.interpolate(m.a(x), 2), 4, mode="nearest-exact")
+    h, places = functional.max_pool3d(h, 2, return_indices=True)
+    h = functional.max_unpool3d(h, places, 2) + functional.adaptive_max_pool3d(h, 1)
+    regions = functional.fractional_max_pool3d(
+        h, 1, output_ratio=0.5, _random_samples=h.new_ones(len(h), 5, 3) / 2
+    )
+    return m.d(functional.adaptive_avg_pool3d(h, 2) + regions)
+
+
 @add(IMAGE, {"a": 5}, lambda: convs(5, d=nn.Conv2d(5, 2, 1)))
 def pooled(m: Any, x: Tensor) -> Tensor:
     h, places = functional.max_pool2d(m.a(x), 2, return_indices=True)
     h = functional.max_unpool2d(h, places, 2) + functional.adaptive_max_pool2d(h, 1)
-    return m.d(functional.lp_pool2d(h.abs(), 2, 2) + functional.adaptive_avg_pool2d(h, (3, None))[..., :3])
+    h = h + functional.interpolate(functional.max_pool2d(h, 2), (6, 6))
+    regions = functional.fractional_max_pool2d(
+        h, 1, output_size=3, _random_samples=h.new_ones(len(h), 5, 2) / 2
+    )
+    return m.d(
+        regions + functional.lp_pool2d(h.abs(), 2, 2) + functional.adaptive_avg_pool2d(h, (3, None))[..., :3]
+    )
 
 
 @add(IMAGE, {"a": 5}, lambda: convs(5, e=nn.Linear(3, 6), d=nn.Conv2d(5, 2, 1)))
@@ -227,8 +251,3 @@ def norms(m: Any, x: Tensor) -> Tensor:
 def norms_over_channels(m: Any, x: Tensor) -> Tensor:
     """Axis 1 are the tokens: the statistics of a token are taken over the channels."""
     return m.i(m.n.train()(m.a(x))).square().sum((1, 2))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_sub_models_of_image_operations_equal_an_oracle(name: str) -> None:
-    check(CASES[name])

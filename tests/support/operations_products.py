@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
-from operation_cases import Cases, check
+from operations import Cases
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -227,6 +226,12 @@ def attention_over_channels(m: Any, x: Tensor) -> Tensor:
     return h.sum((1, 2))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_sub_models_of_products_equal_an_oracle(name: str) -> None:
-    check(CASES[name])
+@add(
+    (3, 5),
+    {"a": 6},
+    lambda: {"a": nn.Linear(5, 6), "w": torch.randn(6, 4), "v": torch.randn(6), "b": torch.randn(4)},
+)
+def products_with_vectors(m: Any, x: Tensor) -> Tensor:
+    h = m.a(x)
+    total = torch.addmm(m.b, h, m.w) + torch.addmv(x[:, 0], h, m.v)[:, None] + torch.mv(h, m.v)[:, None]
+    return total + torch.dot(m.v, m.v) + torch.vdot(m.v, m.v) + torch.kron(m.v[None], h).sum(1, keepdim=True)
