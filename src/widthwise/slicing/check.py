@@ -11,6 +11,7 @@ to zero first: an activation function may have made something of them.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from widthwise.core.errors import TraceError
+from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing.capture import Example, relink
 from widthwise.slicing.ir import (
     BATCH,
@@ -87,9 +89,25 @@ def _check_all(model: nn.Module, space: WidthSpace, example: Example) -> None:
         two, three = ({name: _varied(_rows(x, n)) for name, x in example.tensors.items()} for n in (2, 3))
         _check_full(model, space, example, three, training=True)
         shapes = _check_full(model, space, example, two, training=False)
-        for width in WIDTHS:
-            _check_runs(model, space, two, width, shapes)
-        _check_masked(model, space, two, WIDTHS[1])
+        uneven = _uneven(space)
+        for spec in (*map(space.nested, WIDTHS), uneven):
+            _check_runs(model, space, two, spec, shapes)
+        _check_masked(model, space, two, uneven)
+
+
+def _uneven(space: WidthSpace) -> SliceSpec:
+    """Return a slice in which no two groups of one size keep the same channels, nor as many.
+
+    Leading channels are the same in all of them: what should be one group and is two would not be noticed.
+    """
+    kept: dict[str, Sequence[int]] = {}
+    seen: Counter[int] = Counter()
+    for group in space.groups:
+        size, rank = group.size, seen[group.size]
+        seen[size] += 1
+        length = 1 + (size // 2 + rank) % max(1, size - 1)
+        kept[group.name] = ascending((rank + i) % size for i in range(length))
+    return SliceSpec(WIDTHS[1], kept)
 
 
 def _varied(x: Tensor) -> Tensor:
@@ -141,11 +159,10 @@ def _check_full(
 
 
 def _check_runs(
-    model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], width: float, shapes: list[Any]
+    model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], spec: SliceSpec, shapes: list[Any]
 ) -> None:
-    spec = space.nested(width)
     sub = space.assemble(space.take(_values(model), spec), spec).eval()
-    place = f"the sub-model of {type(model).__name__} at width {width}"
+    place = f"the sub-model of {type(model).__name__} at width {spec.width}"
     try:
         with torch.no_grad():
             found = sub(*inputs.values())
@@ -161,8 +178,8 @@ def _check_runs(
         )
 
 
-def _check_masked(model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], width: float) -> None:
-    spec, program = space.nested(width), space.forward.programs[-1]
+def _check_masked(model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], spec: SliceSpec) -> None:
+    program = space.forward.programs[-1]
     values = {name: _random(value) for name, value in _tensors(model).items()}
     masked = {name: torch.zeros_like(value) for name, value in values.items() if value.is_floating_point()}
     floats = {name: values[name] for name in masked}
@@ -173,7 +190,7 @@ def _check_masked(model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor]
     for one, other in zip(_leaves(small), _leaves(large), strict=True):
         if not _close(one, other):
             raise TraceError(
-                f"the sub-model of {type(model).__name__} at width {width} differs from the model whose "
+                f"the sub-model of {type(model).__name__} at width {spec.width} differs from the model whose "
                 "other channels are zero, but it must be the same function. A rule of an operation is wrong: "
                 "freeze the modules around it and report it."
             )
