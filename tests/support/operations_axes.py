@@ -112,6 +112,13 @@ def slices_of_a_concatenation(m: Any, x: Tensor) -> Tensor:
     return m.y(h[..., :4]) + m.z(h[..., 4:10]) + h[..., -5:][..., :2] + h.narrow(-1, 10, 5)[..., 3:]
 
 
+@add(X, {"a": 3, "b": 4, "b.weight": 2}, lambda: layers(9, 6, z=nn.Linear(3, 2), y=nn.Linear(6, 2)))
+def splits(m: Any, x: Tensor) -> Tensor:
+    one, two, three = m.a(x).split(3, dim=-1)
+    four, two_more = m.b(x).split([4, 2], dim=-1)
+    return m.z(one * two + three) + m.y(torch.cat([four.relu(), two_more], dim=-1))
+
+
 @add(X, {}, lambda: layers(10, z=nn.Linear(4, 2)))
 def stretch_that_is_no_piece(m: Any, x: Tensor) -> Tensor:
     return m.z(m.a(x)[..., 3:7])
@@ -135,6 +142,7 @@ def ordered_positions(m: Any, x: Tensor) -> Tensor:
         + torch.fft.ifft(torch.fft.fft(h, dim=1), dim=1).real
         + torch.fft.irfft(torch.fft.rfft(h, dim=1), dim=1)
     )
+    h = torch.ops.aten.alias(h) + torch.fft.fft(h, n=6, dim=1).real[:, :4]
     h = h.unfold(1, 2, 1).mean(-1) + h.diff(dim=1) + h.index_select(1, torch.tensor([2, 0, 1]))
     return m.z(h + h.median(1, keepdim=True)[0] + h.argmax(1)[:, None])
 
@@ -307,7 +315,10 @@ def random_numbers(m: Any, x: Tensor) -> Tensor:
 def complex_numbers(m: Any, x: Tensor) -> Tensor:
     h = torch.complex(m.a(x), m.a(x).tanh())
     return m.z(
-        (h * h.conj().resolve_conj()).real + h.imag + h.abs().detach() // 1.0 + functional.hardswish(h.real)
+        (h * h.conj().resolve_conj()).real
+        + h.conj().imag.resolve_neg()
+        + h.abs().detach() // 1.0
+        + functional.hardswish(h.real)
     )
 
 

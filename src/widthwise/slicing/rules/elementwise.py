@@ -16,8 +16,8 @@ randint_like randn_like random rrelu uniform
 
 # Their value has the axes of the first tensor; others give a dtype or numbers.
 _SAME = """
-alias clone contiguous copy detach empty_like fill full_like lift_fresh_copy ones_like resolve_conj
-resolve_neg to type_as zero zeros_like _conj _neg_view _to_copy
+alias clone contiguous copy detach empty_like fill full_like ones_like resolve_conj
+resolve_neg to type_as zero zeros_like _conj _neg_view
 """
 
 
