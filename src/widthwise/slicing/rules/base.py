@@ -52,7 +52,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     Example:
         >>> @rule("mylib.scan")  # y[b, t, c] = sum over s <= t of x[b, s, c]
         ... def scan(call: Call) -> Labels:
-        ...     return tuple(call["x"])
+        ...     x = call["x"]
+        ...     call.keep(x[1])  # the order of the positions matters
+        ...     return x
         >>> _ = RULES.pop("mylib.scan")
     """
 
