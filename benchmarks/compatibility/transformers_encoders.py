@@ -39,12 +39,16 @@ BART: dict[str, Any] = {
     "use_cache": False,
 }
 PROPHET = {
-    **BART,
+    **WORDS,
     "hidden_size": 32,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
     "num_encoder_layers": 1,
     "num_decoder_layers": 1,
     "num_encoder_attention_heads": 4,
     "num_decoder_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "use_cache": False,
 }
 PAIR = tokens("input_ids", "decoder_input_ids")
 
@@ -144,5 +148,5 @@ add(ZOO, "MBartForConditionalGeneration", PAIR, BART)
 add(ZOO, "PegasusForConditionalGeneration", PAIR, BART)
 add(ZOO, "MarianMTModel", PAIR, BART, pad_token_id=0)
 add(ZOO, "BlenderbotForConditionalGeneration", PAIR, BART)
-add(ZOO, "M2M100ForConditionalGeneration", PAIR, BART)
+add(ZOO, "M2M100ForConditionalGeneration", PAIR, BART, encoder_layerdrop=0.0, decoder_layerdrop=0.0)
 add(ZOO, "ProphetNetForConditionalGeneration", PAIR, PROPHET)

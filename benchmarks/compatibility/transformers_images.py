@@ -37,14 +37,21 @@ MAE = {
     "decoder_num_attention_heads": 4,
     "decoder_intermediate_size": 32,
 }
-CVT = {"embed_dim": [16, 32, 32], "num_heads": [1, 2, 4], "depth": [1, 1, 1]}
+CVT = {"embed_dim": [16, 32, 32], "num_heads": [1, 2, 4], "depth": [1, 2, 3]}
 
 add(ZOO, "ResNetForImageClassification", image(), STAGES, embedding_size=16, layer_type="basic")
 add(ZOO, "ResNetModel", image(), STAGES, embedding_size=16, layer_type="bottleneck")
 add(ZOO, "RegNetForImageClassification", image(), STAGES, embedding_size=16, groups_width=8)
 add(ZOO, "ConvNextForImageClassification", image(), STAGES, num_stages=2)
 add(ZOO, "ConvNextV2ForImageClassification", image(), STAGES, num_stages=2)
-add(ZOO, "MobileNetV1ForImageClassification", image(), LABELS, depth_multiplier=0.25)
+add(
+    ZOO,
+    "MobileNetV1ForImageClassification",
+    image(),
+    LABELS,
+    depth_multiplier=0.25,
+    classifier_dropout_prob=0.2,
+)
 add(ZOO, "MobileNetV2ForImageClassification", image(), LABELS, depth_multiplier=0.5)
 add(
     ZOO,
