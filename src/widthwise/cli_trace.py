@@ -71,7 +71,11 @@ def trace(
         rows.append({"width": spec.width, "params": params, "macs": macs, "channels": counts})
         brief = ", ".join(map(str, list(counts.values())[:12])) + (" ..." if len(counts) > 12 else "")
         kept.add_row(f"{spec.width:g}", f"{params:,}", f"{macs:,}", brief)
-    data = {"groups": [row.to_json() for row in group_rows(space)], "widths": rows}
+    data = {
+        "groups": [row.to_json() for row in group_rows(space)],
+        "kept_whole": list(space.kept_whole),
+        "widths": rows,
+    }
     show(Group(group_table(space), kept), data, json)
     if plot is not None:
         sizes = {group.name: group.size for group in space.groups}

@@ -96,7 +96,8 @@ def test_pointwise_operation_works_on_each_channel_alone(name: str) -> None:
         part = overload(**{k: v[:, kept] if isinstance(v, Tensor) else v for k, v in given.items()})
         pairs = zip(whole, part, strict=True) if isinstance(whole, tuple) else [(whole, part)]
         for one, other in pairs:
-            torch.testing.assert_close(one[:, kept], other, rtol=0, atol=0, equal_nan=True)
+            # Not bit for bit: the tail of an axis that does not fill a vector is computed by other code.
+            torch.testing.assert_close(one[:, kept], other, rtol=1e-12, atol=0, equal_nan=True)
 
 
 # a rule of the user's own
@@ -141,9 +142,17 @@ def test_trace_refuses_an_operation_of_the_users_own_and_says_what_to_register()
         ww.trace(Scan(), torch.zeros(2, 4, 3))
 
 
-def test_trace_follows_an_operation_of_the_users_own_by_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("widthwise.slicing.rules.base.RULES", dict(RULES))
+@pytest.fixture
+def table() -> Iterator[None]:
+    """Take rules that a test registers out again."""
+    before = dict(RULES)
+    yield
+    RULES.clear()
+    RULES.update(before)
 
+
+@pytest.mark.usefixtures("table")
+def test_trace_follows_an_operation_of_the_users_own_by_a_rule() -> None:
     @ww.rule("widthwise_tests.running_sum")
     def scan(call: Call) -> Labels:
         x: Labels = call["x"]

@@ -4,7 +4,7 @@ Every axis of every tensor in a model is a row-major product of *atoms* (outer f
 weight are ``(4, H)``, a flattened image is ``(C, height, width)``. An atom is a node of a union-find forest
 with a size; it may be bound to a product of other atoms, concatenate several axes, or be *pinned*:
 then it is never cut. Unification (as in Prolog) makes two axes the same axis; what is left free in the end
-and lies on a parameter is a channel group.
+and lies on a parameter is a channel group. Axes whose factors do not line up stay whole, and that is noted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ Axis = tuple["Atom", ...]
 
 
 class Mismatch(Exception):
-    """Two axes cannot be the same axis: their factors do not line up."""
+    """Two axes cannot be the same axis: they have different sizes."""
+
+
+class _Uneven(Exception):
+    """The factors of axes do not line up."""
 
 
 class Atom:
@@ -120,89 +124,51 @@ class Algebra:
         inside: Whether an axis that is regrouped (heads times the size of a head) is cut inside each block.
         place: Operation and module that are being followed.
         meetings: Axes on which parameters have met, and where; not those of one module inside it.
+        kept_whole: Where and why axes stay whole, since their factors do not line up.
     """
 
     def __init__(self, *, inside: bool = False) -> None:
         self.inside = inside
         self.place = ("", "")
         self.meetings: list[tuple[Axis, tuple[str, str]]] = []
+        self.kept_whole: list[tuple[tuple[str, str], str]] = []
         self._splits: list[tuple[Atom, Atom]] = []
         self._products: list[Axis] = []
 
     def unify(self, one: Axis, other: Axis) -> None:
-        """Make two axes the same axis.
+        """Make two axes the same axis; both stay whole if their factors do not line up.
 
         Raises:
-            Mismatch: if their sizes differ or their factors do not line up.
+            Mismatch: if their sizes differ.
         """
-        left, right = list(resolve(one)), list(resolve(other))
-        if size_of(tuple(left)) != size_of(tuple(right)):
+        if size_of(one) != size_of(other):
             raise Mismatch(f"{size_of(one)} channels meet {size_of(other)} channels")
-        while left and right and left[0] is right[0]:
-            del left[0], right[0]
-        while left and right and left[-1] is right[-1]:
-            del left[-1], right[-1]
-        if not left:
-            return
-        regrouped = len(left) + len(right) > 2 or left[0].parts or right[0].parts
-        if regrouped and all(atom.fixed for atom in (*left, *right)):
-            return  # the same positions, grouped in another way, and none of them is ever cut
-        if len(left) == 1 and not left[0].parts:
-            self._bind(left[0], tuple(right))
-        elif len(right) == 1 and not right[0].parts:
-            self._bind(right[0], tuple(left))
-        elif len(left) == len(right) == 1:
-            self._unify_parts(left[0], right[0])
-        else:
-            for edge in (0, -1):
-                if left[edge].size == right[edge].size:
-                    rest = slice(1, None) if edge == 0 else slice(None, -1)
-                    self.unify((left[edge],), (right[edge],))
-                    self.unify(tuple(left[rest]), tuple(right[rest]))
-                    return
-            larger, smaller = (left, right) if left[0].size > right[0].size else (right, left)
-            self._split(larger[0], smaller[0].size)
-            self.unify(tuple(left), tuple(right))
+        try:
+            self._unify(one, other)
+        except _Uneven as error:
+            self.keep_whole(str(error), one, other)
 
-    def carve(self, axes: Iterable[Axis], sizes: Sequence[int]) -> list[Axis]:
+    def carve(self, axes: Sequence[Axis], sizes: Sequence[int]) -> list[Axis]:
         """Regroup the row-major product of axes into axes of the given sizes.
 
-        An atom that straddles a border is split in two.
+        An atom that straddles a border is split in two. All stay whole if a border falls where no factor
+        can be split.
 
         Raises:
-            Mismatch: if a border falls where no factor can be split.
+            Mismatch: if the sizes differ.
         """
-        pending: list[Atom] = []
-        for atom in (a for axis in axes for a in resolve(axis)):
-            # Neighbours that are never cut are one factor, whatever they were before.
-            if pending and atom.fixed and pending[-1].fixed:
-                pending[-1] = Atom(pending[-1].size * atom.size, pinned=True)
-            else:
-                pending.append(atom)
-        carved: list[Axis] = []
-        for size in sizes:
-            taken: list[Atom] = []
-            need = size
-            while need != 1:
-                if not pending:
-                    raise Mismatch(f"no channels are left for an axis of {size}")
-                atom = pending.pop(0)
-                if need % atom.size == 0:
-                    taken.append(atom)
-                    need //= atom.size
-                else:
-                    outer, inner = self._split(atom, need)
-                    taken.append(outer)
-                    pending.insert(0, inner)
-                    need = 1
-            carved.append(tuple(taken))
-        return carved
+        if prod(map(size_of, axes)) != prod(sizes):
+            raise Mismatch(f"axes of {[*map(size_of, axes)]} channels are regrouped to {list(sizes)}")
+        try:
+            return self._carve(axes, sizes)
+        except _Uneven as error:
+            self.keep_whole(str(error), *axes)
+            return [fixed_axis(size) for size in sizes]
 
     def divide(self, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
         """Return the consecutive pieces of an axis, one for each size; equal pieces are cut alike.
 
-        Raises:
-            Mismatch: if the pieces' borders fall inside a factor.
+        The axis stays whole if the pieces' borders fall inside a factor.
         """
         atoms = resolve(axis)
         if all(atom.fixed for atom in atoms):
@@ -219,7 +185,14 @@ class Algebra:
             pieces = [free_axis(size) for size in sizes]
             atoms[0].link = concat(pieces)
             return pieces
-        raise Mismatch(f"an axis of {size_of(axis)} is cut into pieces of {list(sizes)}")
+        self.keep_whole(f"an axis of {size_of(axis)} channels is cut into pieces of {list(sizes)}", axis)
+        return [fixed_axis(size) for size in sizes]
+
+    def keep_whole(self, reason: str, *axes: Axis) -> None:
+        """Keep every position of axes that cannot be cut, and note why."""
+        self.kept_whole.append((self.place, reason))
+        for axis in axes:
+            pin(axis)
 
     def settle(self, alone: Container[Atom] = ()) -> None:
         """Decide the products of which more than one factor could still be cut.
@@ -241,6 +214,56 @@ class Algebra:
                 if atom not in alone:
                     pin((atom,))
 
+    def _unify(self, one: Axis, other: Axis) -> None:
+        left, right = list(resolve(one)), list(resolve(other))
+        while left and right and left[0] is right[0]:
+            del left[0], right[0]
+        while left and right and left[-1] is right[-1]:
+            del left[-1], right[-1]
+        if not left:
+            return
+        regrouped = len(left) + len(right) > 2 or left[0].parts or right[0].parts
+        if regrouped and all(atom.fixed for atom in (*left, *right)):
+            return  # the same positions, grouped in another way, and none of them is ever cut
+        if len(left) == 1 and not left[0].parts:
+            self._bind(left[0], tuple(right))
+        elif len(right) == 1 and not right[0].parts:
+            self._bind(right[0], tuple(left))
+        elif len(left) == len(right) == 1:
+            self._unify_parts(left[0], right[0])
+        else:
+            for edge in (0, -1):
+                if left[edge].size == right[edge].size:
+                    rest = slice(1, None) if edge == 0 else slice(None, -1)
+                    self._unify((left[edge],), (right[edge],))
+                    self._unify(tuple(left[rest]), tuple(right[rest]))
+                    return
+            larger, smaller = (left, right) if left[0].size > right[0].size else (right, left)
+            self._split(larger[0], smaller[0].size)
+            self._unify(tuple(left), tuple(right))
+
+    def _carve(self, axes: Iterable[Axis], sizes: Sequence[int]) -> list[Axis]:
+        pending: list[Atom] = []
+        for atom in (a for axis in axes for a in resolve(axis)):
+            # Neighbours that are never cut are one factor, whatever they were before.
+            if pending and atom.fixed and pending[-1].fixed:
+                pending[-1] = Atom(pending[-1].size * atom.size, pinned=True)
+            else:
+                pending.append(atom)
+        carved: list[Axis] = []
+        for size in sizes:
+            taken: list[Atom] = []
+            need = size
+            while need != 1:
+                atom = pending.pop(0)
+                if need % atom.size == 0:
+                    taken.append(atom)
+                    need //= atom.size
+                else:
+                    pending[:0] = self._split(atom, need)
+            carved.append(tuple(taken))
+        return carved
+
     def _bind(self, atom: Atom, axis: Axis) -> None:
         if atom.pinned:
             pin(axis)
@@ -254,19 +277,34 @@ class Algebra:
         atom.link = axis
 
     def _unify_parts(self, one: Atom, other: Atom) -> None:
-        if [size_of(p) for p in one.parts] != [size_of(p) for p in other.parts]:
-            raise Mismatch("two concatenations have different parts")
-        for mine, theirs in zip(one.parts, other.parts, strict=True):
-            self.unify(mine, theirs)
-        self._bind(other, (one,))
+        if [size_of(p) for p in one.parts] == [size_of(p) for p in other.parts]:
+            for mine, theirs in zip(one.parts, other.parts, strict=True):
+                self._unify(mine, theirs)
+            self._bind(other, (one,))
+        elif self._level(one) or self._level(other):
+            self._unify((one,), (other,))
+        else:
+            raise _Uneven("two concatenations have different parts")
 
-    def _split(self, atom: Atom, outer_size: int) -> tuple[Atom, Atom]:
+    def _level(self, atom: Atom) -> bool:
+        """Make equal parts of a concatenation the same axis: it is a product then, as far as it was none."""
+        first, *others = atom.parts
+        if any(size_of(part) != size_of(first) for part in others):
+            return False
+        for part in others:
+            self._unify(first, part)
+        return not resolve((atom,))[0].parts
+
+    def _split(self, atom: Atom, outer_size: int) -> Axis:
+        """Take an atom apart, so that its first factors have the given size (or are nearer to it)."""
+        if not atom.fixed and atom.parts and self._level(atom):
+            return resolve((atom,))
         if atom.size % outer_size or (atom.parts and not atom.fixed):
-            raise Mismatch(f"an axis of {atom.size} channels is regrouped by {outer_size}")
+            raise _Uneven(f"an axis of {atom.size} channels is regrouped by {outer_size}")
         outer = Atom(outer_size, pinned=atom.fixed)
         inner = Atom(atom.size // outer_size, pinned=atom.fixed)
         if not atom.fixed:
             outer.owner = inner.owner = atom.owner
-            atom.link = (outer, inner)
             self._splits.append((outer, inner))
+        atom.link = (outer, inner)
         return outer, inner

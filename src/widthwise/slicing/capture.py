@@ -116,6 +116,26 @@ def relink(model: nn.Module) -> None:
             module._init_flat_weights()
 
 
+def call_with(model: nn.Module, values: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+    """Call a model with other values for its tensors. Buffers that the forward replaces, it replaces there.
+
+    A tensor's value stands under the first of its names. Every module is given its tensors once:
+    ``torch.func.functional_call`` by itself would leave the new ones in a module that has several paths.
+    """
+    first = {id(value): name for _, name, value in reversed(list(_named(model)))}
+    places = {
+        f"{path}.{key}" if path else key: first[id(value)]
+        for path, module in model.named_modules()
+        for own in (module._parameters, module._buffers)
+        for key, value in own.items()
+        if value is not None
+    }
+    own = {place: values[name] for place, name in places.items() if name in values}
+    returned = functional_call(model, own, args, kwargs, tie_weights=False)
+    values.update({place: value for place, value in own.items() if place in values})
+    return returned
+
+
 def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the model's parameters and buffers, and for each tied name the name that stands for it."""
     tensors: dict[str, Tensor] = {}
@@ -167,7 +187,7 @@ def _record(model: nn.Module, example: Example) -> Program:
             recorder.inside(modules),
         ):
             warnings.simplefilter("ignore")
-            returned = functional_call(model, own, args, kwargs)
+            returned = call_with(model, own, args, kwargs)
         output = _output(returned, recorder, model)
         constants = {name: value.detach().clone() for name, value in recorder.constants.items()}
     except TraceError:
@@ -224,7 +244,7 @@ def _own_failure(model: nn.Module, example: Example) -> Exception | None:
     try:
         with torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            functional_call(model, own, args, kwargs)
+            call_with(model, own, args, kwargs)
     except Exception as error:
         return error
     return None

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from widthwise.core.errors import TraceError
 from widthwise.core.records import SliceSpec, ascending
-from widthwise.slicing.capture import Example, relink
+from widthwise.slicing.capture import Example, call_with, relink
 from widthwise.slicing.ir import (
     BATCH,
     BatchSize,
@@ -132,28 +131,31 @@ def _check_full(
         model.train(training)
         torch.manual_seed(1)
         args, kwargs = example.split(inputs)
-        expected = functional_call(model, own, args, kwargs)
+        expected = call_with(model, own, args, kwargs)
     finally:
         for module, mode in modes.items():
             module.training = mode
         relink(model)
     torch.manual_seed(1)
     found = sub(*inputs.values())
-    pairs = list(zip(_leaves(expected), _leaves(found), strict=True))
-    buffers = dict(sub.named_buffers())
+    outputs = list(zip(_leaves(expected), _leaves(found), strict=True))
+    kept = dict(sub.named_buffers())
     # Integers count batches, which a sub-model leaves to its owner.
-    pairs += [(own[name], buffers[name]) for name in space.buffers if own[name].is_floating_point()]
+    buffers = {name: (own[name], kept[name]) for name in space.buffers if own[name].is_floating_point()}
+    pairs = [("its output", pair) for pair in outputs]
+    pairs += [(f"its buffer {name}", pair) for name, pair in buffers.items()]
     if training:
-        pairs += zip(_gradients(pairs, 0, own, trained), _gradients(pairs, 1, trained, trained), strict=True)
-    for one, other in pairs:
+        pairs += _gradients([*outputs, *buffers.values()], own, trained)
+    for what, (one, other) in pairs:
         if not _close(one, other):
             raise TraceError(
                 f"the traced {type(model).__name__} differs from the model itself in "
                 f"{'training' if training else 'evaluation'} on a batch of "
-                f"{next(iter(inputs.values())).shape[0]} samples, but both must do the same for every input. "
-                "Its forward depends on the batch size, on a hidden state or on the values of its inputs, or "
-                "has a gradient of its own (torch.autograd.Function). Take the batch from x.shape[0], and "
-                "write branches with torch.where."
+                f"{len(next(iter(inputs.values())))} samples in {what}, but both must do the same for every "
+                "input. Its forward depends on the batch size, on a hidden state or on the values of its "
+                "inputs, or has a gradient of its own (torch.autograd.Function). Take the batch from "
+                "x.shape[0], write branches with torch.where, and run a model once before whose first "
+                "forward fills its buffers."
             )
     return [tuple(leaf.shape) for leaf in _leaves(found)]
 
@@ -294,15 +296,20 @@ def _leaves(output: Any) -> list[Tensor]:
 
 
 def _gradients(
-    pairs: list[tuple[Tensor, Tensor]], side: int, own: Mapping[str, Tensor], names: Mapping[str, Tensor]
-) -> list[Tensor]:
-    outputs = [pair[side] for pair in pairs if pair[side].requires_grad]
-    if not outputs:
-        return []
-    total = torch.stack([output.float().sin().sum() for output in outputs]).sum()
-    values = [own[name] for name in names]
-    found = torch.autograd.grad(total, values, allow_unused=True)
-    return [torch.zeros_like(value) if one is None else one for one, value in zip(found, values, strict=True)]
+    pairs: Sequence[tuple[Tensor, Tensor]], own: Mapping[str, Tensor], trained: Mapping[str, Tensor]
+) -> list[tuple[str, tuple[Tensor, Tensor]]]:
+    """Return what each trained parameter's gradient is called, the model's and the sub-model's."""
+    found = []
+    for side, tensors in enumerate((own, trained)):
+        outputs = [pair[side] for pair in pairs if pair[side].requires_grad]
+        values = [tensors[name] for name in trained]
+        grads: Sequence[Tensor | None] = [None] * len(values)
+        if outputs:
+            total = torch.stack([output.float().sin().sum() for output in outputs]).sum()
+            grads = torch.autograd.grad(total, values, allow_unused=True)
+        found.append([torch.zeros_like(v) if g is None else g for v, g in zip(values, grads, strict=True)])
+    names = (f"the gradient of {name}" for name in trained)
+    return list(zip(names, zip(*found, strict=True), strict=True))
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -56,9 +56,10 @@ def group_table(space: WidthSpace) -> Table:
     for row in group_rows(space):
         table.add_row(row.name, str(row.size), _brief(row.axes), _brief(row.coupled_by))
     whole = [name for name, layout in space.parameters.items() if not layout.groups]
-    table.caption = (
-        f"Never cut: {', '.join([*whole[:_SHOWN], *filter(None, [_more(whole)])])}" if whole else None
-    )
+    notes = [f"Never cut: {', '.join(_some(whole))}"] if whole else []
+    if space.kept_whole:
+        notes.append(f"Kept whole, as channels do not line up: {', '.join(_some(space.kept_whole))}")
+    table.caption = "\n".join(notes) or None
     return table
 
 
@@ -103,13 +104,13 @@ def _factor(factor: Factor) -> str:
     return str(factor)
 
 
-def _brief(lines: tuple[str, ...]) -> str:
-    return "\n".join([*lines[:_SHOWN], *filter(None, [_more(lines)])])
+def _brief(lines: Sequence[str]) -> str:
+    return "\n".join(_some(lines))
 
 
-def _more(lines: tuple[str, ...] | list[str]) -> str:
+def _some(lines: Sequence[str]) -> list[str]:
     left = len(lines) - _SHOWN
-    return f"and {left} more" if left > 0 else ""
+    return [*lines[:_SHOWN], *([f"and {left} more"] if left > 0 else [])]
 
 
 def group_edges(space: WidthSpace) -> list[tuple[str, str, int]]:

@@ -35,6 +35,7 @@ class Labelled:
         macs: Products of axes; their sum is the number of multiply-accumulates of one sample.
         output_tensors: Names of the tensors that own an axis of the output.
         couplings: Group name -> the operations at which parameters met on its axis.
+        kept_whole: Where and why axes stay whole, since their factors do not line up.
     """
 
     programs: tuple[Program, ...]
@@ -43,6 +44,7 @@ class Labelled:
     macs: tuple[Layout, ...]
     output_tensors: tuple[str, ...]
     couplings: dict[str, tuple[str, ...]]
+    kept_whole: tuple[str, ...]
 
 
 def label(
@@ -113,6 +115,9 @@ def label(
         macs=tuple(settle.per_sample(axis) for call in calls[-1] if call for axis in call.macs),
         output_tensors=owners,
         couplings=_couplings(algebra, names),
+        kept_whole=tuple(
+            dict.fromkeys(f"{_where(place)} ({reason})" for place, reason in algebra.kept_whole)
+        ),
     )
 
 
@@ -154,7 +159,7 @@ def _follow(
         result = rule_of(call)(call)
     except Mismatch as error:
         raise TraceError(
-            f"{step.place} regroups channels ({error}), but channels can only be cut where they line up. "
+            f"{step.place} cannot be followed ({error}), but a slice must know where each channel goes. "
             "Name the module that makes these channels in freeze, so that they stay whole."
         ) from error
     _check_shapes(step, result)
@@ -252,13 +257,18 @@ def _freeze_group(name: str, names: dict[Atom, str], modules: set[str]) -> None:
             f"freeze is {name!r}, but the forward never uses that module's output. Remove it from freeze."
         )
     else:
-        raise TraceError(unknown_name("freeze", name, [*modules, *names.values()]))
+        raise TraceError(unknown_name("freeze", name, sorted({*modules, *names.values()})))
 
 
 def _couplings(algebra: Algebra, names: Mapping[Atom, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {name: [] for name in names.values()}
-    for axis, (operation, module) in algebra.meetings:
+    for axis, place in algebra.meetings:
         for atom in free_atoms(axis):
             if atom in names:
-                found[names[atom]].append(f"{operation} in {module or 'the model'}")
+                found[names[atom]].append(_where(place))
     return {name: tuple(dict.fromkeys(places)) for name, places in found.items()}
+
+
+def _where(place: tuple[str, str]) -> str:
+    operation, module = place
+    return f"{operation} in {module or 'the model'}"

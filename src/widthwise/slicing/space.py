@@ -106,6 +106,7 @@ class WidthSpace:
         buffers: Layout of each buffer, by name.
         output_parameters: Parameters with an axis that is an axis of the output (class rows, output bias).
         freeze: Modules whose output channels stay whole, and groups that do.
+        kept_whole: Operations whose channels stay whole because they do not line up, and why.
         forward: What every sub-model runs.
     """
 
@@ -118,12 +119,13 @@ class WidthSpace:
         macs: tuple[Layout, ...],
         output_parameters: tuple[str, ...],
         freeze: tuple[str, ...],
+        kept_whole: tuple[str, ...],
     ) -> None:
         self.groups = tuple(groups)
         self.parameters = {name: layout for name, layout in layouts.items() if layout.tensor.parameter}
         self.buffers = {name: layout for name, layout in layouts.items() if not layout.tensor.parameter}
         self.output_parameters = output_parameters
-        self.freeze = freeze
+        self.freeze, self.kept_whole = freeze, kept_whole
         self.forward, self._aliases, self._macs = forward, dict(aliases), macs
         self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}

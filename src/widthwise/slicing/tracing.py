@@ -83,6 +83,7 @@ def trace(
         found.macs,
         tuple(name for name in found.output_tensors if tensors[name].parameter),
         freeze,
+        found.kept_whole,
     )
     if check:
         self_check(model, space, example)

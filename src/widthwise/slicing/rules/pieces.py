@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from widthwise.slicing.axes import Axis, Mismatch, concat, fixed_axis, free_atoms, pin, resolve, size_of
+from widthwise.slicing.axes import Axis, concat, fixed_axis, free_atoms, pin, resolve, size_of
 from widthwise.slicing.ir import BATCH, BatchSize
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 
@@ -35,9 +35,12 @@ def stretch(call: Call) -> Labels:
     start, stop, step = slice(_number(call["start"]), _number(call["end"]), call["step"]).indices(size)
     if call.shape[dim] == size:
         return tuple(x)
-    found = _pieces(call, x[dim], start, stop, step) if free_atoms(x[dim]) else None
+    if not free_atoms(x[dim]):
+        x[dim] = fixed_axis(call.shape[dim])
+        return tuple(x)
+    found = _pieces(call, x[dim], start, stop, step)
     if found is None:
-        pin(x[dim])
+        call.algebra.keep_whole(f"{call.shape[dim]} of {size} channels are taken from {start}", x[dim])
         x[dim] = fixed_axis(call.shape[dim])
         return tuple(x)
     before, taken, end = found
@@ -60,18 +63,15 @@ def _pieces(call: Call, axis: Axis, start: int, stop: int, step: int) -> tuple[A
             first, last = borders.index(start), borders.index(stop)
             return concat(parts[:first]) if first else (), concat(parts[first:last]), concat(parts[:last])
         return None
-    try:
-        if step == 1 and length and size % length == 0 and start % length == 0:
-            count, piece = call.algebra.carve([axis], [size // length, length])
-            pin(count)
-            blocks = start // length
-            return (*fixed_axis(blocks), *piece) if blocks else (), piece, (*fixed_axis(blocks + 1), *piece)
-        if step > 1 and size % step == 0 and start < step and stop > size - step + start:
-            channels, block = call.algebra.carve([axis], [size // step, step])
-            pin(block)
-            return (), channels, axis
-    except Mismatch:
-        pass
+    if step == 1 and length and size % length == 0 and start % length == 0:
+        count, piece = call.algebra.carve([axis], [size // length, length])
+        pin(count)
+        blocks = start // length
+        return (*fixed_axis(blocks), *piece) if blocks else (), piece, (*fixed_axis(blocks + 1), *piece)
+    if step > 1 and size % step == 0 and start < step and stop > size - step + start:
+        channels, block = call.algebra.carve([axis], [size // step, step])
+        pin(block)
+        return (), channels, axis
     return None
 
 
