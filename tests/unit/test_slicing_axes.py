@@ -7,6 +7,7 @@ import pytest
 from widthwise.slicing.axes import (
     Algebra,
     Atom,
+    Axis,
     Mismatch,
     concat,
     fixed_axis,
@@ -15,6 +16,13 @@ from widthwise.slicing.axes import (
     resolve,
     size_of,
 )
+
+
+def channels(size: int) -> Axis:
+    """Return a free axis of a parameter."""
+    (atom,) = axis = free_axis(size)
+    atom.owner = "layer"
+    return axis
 
 
 def free_sizes(*axes: tuple[Atom, ...]) -> list[list[tuple[int, bool]]]:
@@ -52,7 +60,7 @@ def test_unify_refuses_axes_of_different_size() -> None:
 def test_unify_keeps_axes_whole_whose_factors_do_not_line_up_and_says_where() -> None:
     algebra = Algebra()
     algebra.place = "add", "block"
-    left, right = (*free_axis(6), *free_axis(4)), (*free_axis(4), *free_axis(6))
+    left, right = (*channels(6), *free_axis(4)), (*free_axis(4), *free_axis(6))
     algebra.unify(left, right)
     assert free_sizes(left, right) == [[(6, False), (4, False)], [(4, False), (6, False)]]
     assert algebra.kept_whole == [(("add", "block"), "an axis of 6 channels is regrouped by 4")]
@@ -80,7 +88,7 @@ def test_unify_of_concatenations_goes_part_by_part() -> None:
 def test_unify_keeps_concatenations_of_different_parts_whole() -> None:
     algebra, one, other = (
         Algebra(),
-        concat([free_axis(3), free_axis(5)]),
+        concat([channels(3), free_axis(5)]),
         concat([free_axis(2), free_axis(6)]),
     )
     algebra.unify(one, other)
@@ -133,14 +141,14 @@ def test_carve_refuses_other_sizes() -> None:
 
 
 def test_carve_keeps_axes_whole_of_which_a_border_falls_inside_a_factor() -> None:
-    algebra, axes = Algebra(), [free_axis(6), free_axis(4)]
+    algebra, axes = Algebra(), [channels(6), free_axis(4)]
     assert free_sizes(*algebra.carve(axes, [4, 6])) == [[(4, False)], [(6, False)]]
     assert free_sizes(*axes) == [[(6, False)], [(4, False)]]
     assert [reason for _, reason in algebra.kept_whole] == ["an axis of 6 channels is regrouped by 4"]
 
 
 def test_carve_keeps_a_concatenation_whole_of_which_a_border_falls_inside_a_part() -> None:
-    algebra, joined = Algebra(), concat([free_axis(3), free_axis(5)])
+    algebra, joined = Algebra(), concat([free_axis(3), channels(5)])
     assert free_sizes(*algebra.carve([joined], [2, 4])) == [[(2, False)], [(4, False)]]
     assert free_sizes(joined) == [[(8, False)]]
     assert [reason for _, reason in algebra.kept_whole] == ["an axis of 8 channels is regrouped by 2"]
@@ -171,9 +179,16 @@ def test_divide_makes_unequal_pieces_of_their_own() -> None:
 
 
 def test_divide_keeps_an_axis_whole_of_which_the_pieces_do_not_fit_the_factors() -> None:
-    algebra, axis = Algebra(), (*free_axis(2), *free_axis(4))
+    algebra, axis = Algebra(), (*free_axis(2), *channels(4))
     assert free_sizes(*algebra.divide(axis, [3, 5])) == [[(3, False)], [(5, False)]]
     assert free_sizes(axis) == [[(2, False), (4, False)]]
     assert [reason for _, reason in algebra.kept_whole] == [
         "an axis of 8 channels is cut into pieces of [3, 5]"
     ]
+
+
+def test_positions_that_are_no_parameters_are_kept_whole_without_a_note() -> None:
+    algebra, axis = Algebra(), (*free_axis(2), *free_axis(4))
+    algebra.divide(axis, [3, 5])
+    assert free_sizes(axis) == [[(2, False), (4, False)]]
+    assert not algebra.kept_whole

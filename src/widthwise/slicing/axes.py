@@ -189,8 +189,9 @@ class Algebra:
         return [fixed_axis(size) for size in sizes]
 
     def keep_whole(self, reason: str, *axes: Axis) -> None:
-        """Keep every position of axes that cannot be cut, and note why."""
-        self.kept_whole.append((self.place, reason))
+        """Keep every position of axes that cannot be cut; note why, if parameters have them."""
+        if any(atom.owned for axis in axes for atom in free_atoms(axis)):
+            self.kept_whole.append((self.place, reason))
         for axis in axes:
             pin(axis)
 
