@@ -261,17 +261,24 @@ class WidthSpace:
         Raises:
             SliceError: if the model is not of this space.
         """
-        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        if set(own) != set(self._layouts):
-            odd = sorted(set(own).symmetric_difference(self._layouts))
+        # One walk over the modules: named_parameters and named_buffers take two, which cost more than copies.
+        own = {
+            f"{path}.{key}" if path else key: value
+            for path, module in model.named_modules()
+            for held in (module._parameters, module._buffers)
+            for key, value in held.items()
+            if value is not None
+        }
+        if odd := sorted((own.keys() - self._aliases.keys()) ^ self._layouts.keys()):
             raise SliceError(
                 f"the model's tensors differ in {', '.join(odd)}, but only the traced model fits its space. "
                 "Trace this model."
             )
-        values = clone(self.take({name: value.detach() for name, value in own.items()}, spec))
+        values = clone(self.take({name: own[name].detach() for name in self._layouts}, spec))
         module = self.assemble(values, spec)
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad_(own[name].requires_grad)
+        for name, layout in self.parameters.items():
+            if own[name].requires_grad != layout.tensor.requires_grad:
+                module.get_parameter(name).requires_grad_(own[name].requires_grad)
         return module if model.training else module.eval()
 
     def assemble(self, values: Params, spec: SliceSpec) -> nn.Module:
