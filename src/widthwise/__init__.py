@@ -5,6 +5,7 @@ The public names load on first use, so that ``import widthwise`` costs next to n
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from widthwise.studies import RunConfig, load_config, run
 
 __version__ = "0.1.0"
+
+# oneDNN compiles a convolution for each shape and keeps the last 1,024: fewer than widths times batch sizes
+# times layers of one model, so that every client would compile its own. It reads this when it first runs.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
 
 _HOMES = {
     "AuditReport": "widthwise.audit",
