@@ -29,6 +29,7 @@ from widthwise.slicing.ir import (
     Tensor,
     transform,
 )
+from widthwise.slicing.kernels import KERNELS
 
 
 class Forward:
@@ -212,6 +213,8 @@ def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
 
 def function_of(op: str) -> Any:
     """Return the function that a step calls."""
+    if op in KERNELS:
+        return KERNELS[op]
     # A view of a channels-last activation fails where a reshape gives the same values, by copying if it must.
     op = op.replace("aten.view.default", "aten.reshape.default")
     namespace, _, name = op.rpartition(".")
