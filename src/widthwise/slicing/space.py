@@ -107,6 +107,7 @@ class WidthSpace:
         output_parameters: Parameters with an axis that is an axis of the output (class rows, output bias).
         freeze: Modules whose output channels stay whole, and groups that do.
         kept_whole: Operations whose channels stay whole because they do not line up, and why.
+        samplewise: Whether training treats each sample on its own and draws no numbers (``samplewise``).
         forward: What every sub-model runs.
     """
 
@@ -120,12 +121,14 @@ class WidthSpace:
         output_parameters: tuple[str, ...],
         freeze: tuple[str, ...],
         kept_whole: tuple[str, ...],
+        *,
+        samplewise: bool,
     ) -> None:
         self.groups = tuple(groups)
         self.parameters = {name: layout for name, layout in layouts.items() if layout.tensor.parameter}
         self.buffers = {name: layout for name, layout in layouts.items() if not layout.tensor.parameter}
         self.output_parameters = output_parameters
-        self.freeze, self.kept_whole = freeze, kept_whole
+        self.freeze, self.kept_whole, self.samplewise = freeze, kept_whole, samplewise
         self.forward, self._aliases, self._macs = forward, dict(aliases), macs
         self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}

@@ -13,6 +13,7 @@ from widthwise.slicing.capture import capture, example_of, tensors_of
 from widthwise.slicing.check import self_check
 from widthwise.slicing.label import Labelled, label
 from widthwise.slicing.program import Forward
+from widthwise.slicing.samplewise import samplewise
 from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace
 
 Heads = Literal["whole", "inside"]
@@ -84,6 +85,7 @@ def trace(
         tuple(name for name in found.output_tensors if tensors[name].parameter),
         freeze,
         found.kept_whole,
+        samplewise=samplewise(programs[0], shapes),
     )
     if check:
         self_check(model, space, example)

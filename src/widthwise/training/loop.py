@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import first_non_finite, load_
+from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.seeds import SeedTree
@@ -73,20 +73,35 @@ def train(
     delta = {
         name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
     }
-    report = ClientReport(
+    return checked_report(task, delta, len(indices), num_steps, loss, local.finish(delta, num_steps))
+
+
+def checked_report(
+    task: ClientTask,
+    delta: Params,
+    num_examples: int,
+    num_steps: int,
+    loss: float,
+    state: Mapping[str, Params],
+) -> ClientReport:
+    """Return the report of a client whose training went well.
+
+    Raises:
+        DivergenceError: if the update or an increment of a state is not finite.
+    """
+    for what, params in {"update": delta, **state}.items():
+        if name := first_non_finite(params):
+            raise diverged(task, "train", f"the {what} of {name} is not finite")
+    return ClientReport(
         client_id=task.client_id,
         round_index=task.round_index,
         spec=task.spec,
         delta=delta,
-        num_examples=len(indices),
+        num_examples=num_examples,
         num_steps=num_steps,
         metrics={"loss": loss},
-        state=local.finish(delta, num_steps),
+        state=state,
     )
-    for what, params in {"update": delta, **report.state}.items():
-        if name := first_non_finite(params):
-            raise _diverged(task, "train", f"the {what} of {name} is not finite")
-    return report
 
 
 def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -> tuple[int, float]:
@@ -106,7 +121,7 @@ def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -
                 loss = local.loss(inputs, targets)
             value = loss.item()
             if not math.isfinite(value):
-                raise _diverged(task, f"train step {num_steps}", f"the training loss is {value}")
+                raise diverged(task, f"train step {num_steps}", f"the training loss is {value}")
             loss.backward()  # type: ignore[no-untyped-call]
             local.correct_gradients()
             if config.clip_norm is not None:
@@ -131,7 +146,7 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _diverged(task: ClientTask, stage: str, what: str) -> DivergenceError:
+def diverged(task: ClientTask, stage: str, what: str) -> DivergenceError:
     """Return the error of a client whose training left the finite numbers."""
     return DivergenceError(
         f"{what}. Lower training.lr, or check the client's data.",

@@ -1,0 +1,121 @@
+"""Clients of one shape trained together: their parameters in stacks, one batched product for all of them.
+
+Legend: K clients, B samples of a batch (of the largest one; smaller ones are padded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from widthwise.core.outputs import logits_of
+from widthwise.core.params import Params, load_
+from widthwise.core.protocols import ModuleFor, Samples, Space
+from widthwise.core.records import ClientReport, ClientTask
+from widthwise.core.seeds import SeedTree
+from widthwise.training.batches import epoch_batches
+from widthwise.training.loop import autocast, checked_report, diverged
+
+
+def train_stack(
+    tasks: Sequence[ClientTask],
+    *,
+    space: Space,
+    module_for: ModuleFor,
+    dataset: Samples,
+    indices: Sequence[Tensor],
+) -> list[ClientReport]:
+    """Train several clients for one round by plain SGD on the cross-entropy, all at once.
+
+    The reports are those of ``train``, client by client, up to the rounding of sums: same samples in the same
+    order, same steps, same clipping of each client's own gradient. A batch that is smaller than the largest
+    one of its step is filled up; what is filled in has weight 0 and no gradient.
+
+    Args:
+        tasks: K tasks whose specs keep equally many channels, without masks, with the same configuration and
+            the same buffers.
+        space: The width space; its ``samplewise`` must hold.
+        module_for: The worker's modules.
+        dataset: The training samples of all clients, without augmentation.
+        indices: Positions of each client's samples. All must take equally many steps.
+
+    Returns:
+        One report of each task, in their order.
+
+    Raises:
+        DivergenceError: if a loss or an update is not finite; it names client, round and step.
+    """
+    first = tasks[0]
+    config, module = first.config, module_for(first.spec).train()
+    load_(module, space.take_within(first.buffers, first.context_spec, first.spec))
+    received = _stacked([space.take_within(t.params, t.context_spec, t.spec) for t in tasks])
+    params = {name: value.clone().requires_grad_() for name, value in received.items()}
+    trained = [params[name] for name, p in module.named_parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(
+        trained, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
+    )
+    forward = torch.vmap(lambda weights, x: logits_of(functional_call(module, weights, (x,))))
+    losses: list[Tensor] = []
+    sizes: list[Tensor] = []
+    for picked, weights in _steps(tasks, indices):
+        inputs, targets = dataset.batch(picked.flatten())
+        optimizer.zero_grad()
+        with autocast(config.precision):
+            scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
+            each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
+            loss = (each.view(picked.shape) * weights).sum(1)
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        if config.clip_norm is not None:
+            _clip_each_(trained, config.clip_norm)
+        optimizer.step()
+        losses.append(loss.detach())
+        sizes.append((weights > 0).sum(1))
+    return _reports(tasks, received, params, torch.stack(losses, 1), torch.stack(sizes, 1))
+
+
+def _stacked(values: Sequence[Params]) -> Params:
+    return {name: torch.stack([each[name].detach() for each in values]) for name in values[0]}
+
+
+def _steps(tasks: Sequence[ClientTask], indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield for each step the samples of all clients [K, B] and their weights: 1 / batch size, or 0."""
+    config = tasks[0].config
+    seeds = [SeedTree(task.seed) for task in tasks]
+    for epoch in range(config.local_epochs):
+        orders = [
+            epoch_batches(own, config.batch_size, seed.at("shuffle", epoch).torch())
+            for own, seed in zip(indices, seeds, strict=True)
+        ]
+        for batches in zip(*orders, strict=True):
+            picked = torch.nn.utils.rnn.pad_sequence(list(batches), batch_first=True, padding_value=-1)
+            real = picked >= 0
+            yield picked.clamp(min=0), real / real.sum(1, keepdim=True)
+
+
+def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
+    """Scale each client's gradients as ``torch.nn.utils.clip_grad_norm_`` does with those of one."""
+    grads = [p.grad for p in params if p.grad is not None]
+    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    scales = (max_norm / (norms + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(scales.view(-1, *[1] * (grad.dim() - 1)))
+
+
+def _reports(
+    tasks: Sequence[ClientTask], received: Params, params: Params, losses: Tensor, sizes: Tensor
+) -> list[ClientReport]:
+    means = ((losses.double() * sizes).sum(1) / sizes.sum(1)).tolist()
+    finite = losses.isfinite()
+    reports = []
+    for k, task in enumerate(tasks):
+        if not bool(finite[k].all()):
+            step = int((~finite[k]).nonzero()[0])
+            raise diverged(task, f"train step {step}", f"the training loss is {float(losses[k, step])}")
+        delta = {name: torch.sub(params[name][k].detach(), value[k]) for name, value in received.items()}
+        n = int(sizes[k].sum()) // task.config.local_epochs
+        reports.append(checked_report(task, delta, n, losses.shape[1], means[k], {}))
+    return reports
