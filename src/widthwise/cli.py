@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
+from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
 from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
@@ -41,17 +42,23 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Root of all random draws.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/CONFIG-METHOD-sSEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it will cost, then stop.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Train one run."""
     from widthwise.report import build_report
-    from widthwise.studies import build, load_config
+    from widthwise.studies import PlannedRun, build, load_config
 
     chosen = [] if model is None else [f"task.model={model}", "task.norm=null"]
     overrides = [*chosen, *(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     settings = load_config(config, overrides)
     folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
+    if dry_run:
+        planned = [PlannedRun(folder, settings.method["name"], settings)]
+        workers = settings.engine.workers if settings.engine.executor == "process" else 1
+        show_estimate(planned, folder.parent, min(workers, settings.training.cohort), data_dir, json)
+        return
     result = _train(build(settings, data_dir), folder, resume)
     page = build_report([folder], folder / "report.html")
     show(results_table([result]), result.result, json)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from widthwise.cli_errors import interrupted, say
+from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes
 from widthwise.cli_options import DataDir, Json
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 
 if TYPE_CHECKING:
     from widthwise.engine import Federation
-    from widthwise.studies import Outcome, PlannedRun
-    from widthwise.studies.estimate import Estimate
+    from widthwise.studies import Outcome
     from widthwise.studies.pool import Event
 
 
@@ -62,7 +59,7 @@ def study(
     planned = plan(chosen, folder)
     jobs = min(jobs or os.cpu_count() or 1, len(planned))
     if dry_run:
-        _estimate(planned, folder, jobs, data_dir, json)
+        show_estimate(planned, folder, jobs, data_dir, json)
         return
 
     from widthwise.cli_progress import StudyProgress
@@ -110,72 +107,6 @@ def study(
 def notes(federation: Federation) -> list[tuple[str, str]]:
     """Return what a reader should know of a run before it starts."""
     return coverage_notes(federation.space, federation.method, federation.population)
-
-
-def _estimate(
-    planned: Sequence[PlannedRun], folder: Path, jobs: int, data_dir: Path | None, json: bool
-) -> None:
-    from widthwise.studies.estimate import estimate_study
-
-    estimates = estimate_study(planned, data_dir)
-    show(
-        _estimate_table(planned, estimates, folder, jobs),
-        _estimate_data(planned, estimates, folder, jobs),
-        json,
-    )
-    for problem in dict.fromkeys(estimate.problem for estimate in estimates if estimate.problem):
-        say("cannot start", problem)
-
-
-def _estimate_data(
-    planned: Sequence[PlannedRun], estimates: Sequence[Estimate], folder: Path, jobs: int
-) -> dict[str, Any]:
-    runs = [
-        {
-            "path": run.path.relative_to(folder).as_posix(),
-            "task": run.task,
-            "label": run.label,
-            "seed": run.config.seed,
-            "config_hash": run.config.hash(),
-            **asdict(estimate),
-        }
-        for run, estimate in zip(planned, estimates, strict=True)
-    ]
-    return {"runs": runs, "jobs": jobs, "hours_left": _hours_left(estimates, jobs)}
-
-
-def _estimate_table(
-    planned: Sequence[PlannedRun], estimates: Sequence[Estimate], folder: Path, jobs: int
-) -> Table:
-    done = sum(estimate.state == "finished" for estimate in estimates)
-    table = Table(
-        *("run", "state", "rounds", "mean width", "GMACs", "MB", "minutes on a core"),
-        title=f"{len(planned)} runs in {folder}",
-        caption=(
-            f"{done} finished; about {_hours_left(estimates, jobs):.1f} hours left with {jobs} side by side, "
-            "if the machine does nothing else. Widths are simulated at equal heterogeneity; time is "
-            "extrapolated from a few batches of each width."
-        ),
-    )
-    for run, estimate in zip(planned, estimates, strict=True):
-        name = run.path.relative_to(folder).as_posix()
-        if estimate.problem:
-            table.add_row(name, "cannot start")
-            continue
-        table.add_row(
-            name,
-            estimate.state,
-            f"{estimate.rounds_done}/{run.config.training.rounds}",
-            f"{estimate.mean_width:.2f}",
-            f"{estimate.macs / 1e9:,.0f}",
-            f"{estimate.bytes / 1e6:,.0f}",
-            f"{estimate.seconds / 60:.1f}",
-        )
-    return table
-
-
-def _hours_left(estimates: Sequence[Estimate], jobs: int) -> float:
-    return sum(estimate.seconds_left for estimate in estimates) / jobs / 3600
 
 
 def _integers(text: str | None) -> list[int]:

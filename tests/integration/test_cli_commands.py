@@ -330,6 +330,20 @@ def test_coverage_notes_what_is_not_guaranteed(config: Path) -> None:
     assert "note: no client is certain to train more than width 0.4" in result.stderr
 
 
+def test_run_says_what_it_will_cost_and_writes_nothing(tmp_path: Path) -> None:
+    config, out = written(tmp_path / "run.yaml", RUN), tmp_path / "runs" / "a"
+    result = call("run", config, "--out", out, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"a +│ new +│ 0/2 +│", result.stdout)
+    assert "0 finished; about " in result.stdout
+    (estimate,) = json.loads(call("run", config, "--out", out, "--dry-run", "--json").stdout)["runs"]
+    assert estimate["state"] == "new"
+    assert estimate["macs"] > 0
+    assert estimate["bytes"] > 0
+    assert estimate["seconds"] > 0
+    assert not out.parent.exists()
+
+
 def test_audit_reads_the_run(finished: tuple[Path, Result]) -> None:
     printed = json.loads(call("audit", finished[0], "--json").stdout)
     assert [run["run"] for run in printed["runs"]] == ["hasfl"]
