@@ -44,7 +44,8 @@ class SliceSpec:
     def key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return a hashable identity: two specs with the same key give dense modules of the same channels."""
         return tuple(
-            (g, (k.start, k.stop, -1) if isinstance(k, range) else tuple(k)) for g, k in self.kept.items()
+            (g, (-1, k.start, k.stop, k.step) if isinstance(k, range) else tuple(k))
+            for g, k in self.kept.items()
         )
 
     def masked(self, tensors: Mapping[str, Tensor]) -> Params:

@@ -25,7 +25,7 @@ def spec_to_json(spec: SliceSpec) -> dict[str, Any]:
     return {
         "width": spec.width,
         "kept": {
-            g: [k.start, k.stop] if isinstance(k, range) else {"indices": list(k)}
+            g: [k.start, k.stop] if isinstance(k, range) and k.step == 1 else {"indices": list(k)}
             for g, k in spec.kept.items()
         },
     }

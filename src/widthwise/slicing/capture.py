@@ -22,9 +22,17 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.func import functional_call
 
 from widthwise.core.errors import TraceError
+from widthwise.slicing.calling import (
+    EXTREMES,
+    call_with,
+    chance,
+    draw_next,
+    named_tensors,
+    set_mode,
+    undisturbed,
+)
 from widthwise.slicing.ir import BATCH, Made, Program, Shape, Tensor, input_name
 from widthwise.slicing.recorder import Recorder, TooLong, is_users, recording
 
@@ -92,16 +100,7 @@ def capture(model: nn.Module, example: Example) -> tuple[tuple[Program, ...], di
     Raises:
         TraceError: if the forward cannot be followed for every input.
     """
-    modes = {module: module.training for module in model.modules()}
-    programs = []
-    try:
-        for training in (True, False):
-            model.train(training)
-            programs.append(_record(model, example))
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        relink(model)
+    programs = [_in_mode(model, example, training=training) for training in (True, False)]
     shapes = {
         input_name(name): tuple(BATCH if axis == 0 else n for axis, n in enumerate(x.shape))
         for name, x in example.tensors.items()
@@ -109,31 +108,24 @@ def capture(model: nn.Module, example: Example) -> tuple[tuple[Program, ...], di
     return tuple(programs[:1] if programs[0] == programs[1] else programs), shapes
 
 
-def relink(model: nn.Module) -> None:
-    """Give recurrent layers their own weights back: they remember those of their last forward."""
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            module._init_flat_weights()
-
-
-def call_with(model: nn.Module, values: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
-    """Call a model with other values for its tensors. Buffers that the forward replaces, it replaces there.
-
-    A tensor's value stands under the first of its names. Every module is given its tensors once:
-    ``torch.func.functional_call`` by itself would leave the new ones in a module that has several paths.
-    """
-    first = {id(value): name for _, name, value in reversed(list(_named(model)))}
-    places = {
-        f"{path}.{key}" if path else key: first[id(value)]
-        for path, module in model.named_modules()
-        for own in (module._parameters, module._buffers)
-        for key, value in own.items()
-        if value is not None
-    }
-    own = {place: values[name] for place, name in places.items() if name in values}
-    returned = functional_call(model, own, args, kwargs, tie_weights=False)
-    values.update({place: value for place, value in own.items() if place in values})
-    return returned
+def _in_mode(model: nn.Module, example: Example, *, training: bool) -> Program:
+    with undisturbed(model):
+        set_mode(model, training=training)
+        before = chance()
+        program = _record(model, example)
+        drawn = chance() != before
+    for extreme in EXTREMES if drawn else ():
+        with undisturbed(model):
+            set_mode(model, training=training)
+            draw_next(extreme)
+            again = _record(model, example)
+        if again != program:
+            raise TraceError(
+                f"the forward of {type(model).__name__} draws random numbers from Python or numpy, but a "
+                "slice must run the same operations every time. Switch it off (layer dropout, stochastic "
+                "depth), or multiply by a mask that torch draws."
+            )
+    return program
 
 
 def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -142,7 +134,7 @@ def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     aliases: dict[str, str] = {}
     seen: dict[int, str] = {}
     persistent = set(model.state_dict(keep_vars=True))
-    for parameter, name, value in _named(model):
+    for parameter, name, value in named_tensors(model):
         first = seen.setdefault(id(value), name)
         if first != name:
             aliases[name] = first
@@ -153,16 +145,11 @@ def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, aliases
 
 
-def _named(model: nn.Module) -> Iterator[tuple[bool, str, torch.Tensor]]:
-    yield from ((True, *named) for named in model.named_parameters(remove_duplicate=False))
-    yield from ((False, *named) for named in model.named_buffers(remove_duplicate=False))
-
-
 def _record(model: nn.Module, example: Example) -> Program:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     own: dict[str, torch.Tensor] = {}
     seen: dict[int, torch.Tensor] = {}
-    for _, name, value in _named(model):
+    for _, name, value in named_tensors(model):
         if id(value) not in seen:
             seen[id(value)] = own[name] = fake.from_tensor(value, static_shapes=True)
     with fake:
@@ -242,7 +229,7 @@ def _own_failure(model: nn.Module, example: Example) -> Exception | None:
     own = {name: value.detach().clone() for name, value in tensors.items()}
     args, kwargs = example.split(example.tensors)
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        with undisturbed(model), torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             call_with(model, own, args, kwargs)
     except Exception as error:

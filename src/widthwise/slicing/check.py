@@ -22,7 +22,8 @@ from torch.utils import _pytree as pytree
 
 from widthwise.core.errors import TraceError
 from widthwise.core.records import SliceSpec, ascending
-from widthwise.slicing.capture import Example, call_with, relink
+from widthwise.slicing.calling import call_with, set_mode, undisturbed
+from widthwise.slicing.capture import Example
 from widthwise.slicing.ir import (
     BATCH,
     BatchSize,
@@ -38,23 +39,17 @@ from widthwise.slicing.ir import (
 )
 from widthwise.slicing.layout import kept_positions
 from widthwise.slicing.program import function_of
+from widthwise.slicing.rules.base import schema_of
 
 if TYPE_CHECKING:
     from widthwise.slicing.space import WidthSpace
 
 WIDTHS = (0.25, 0.5, 0.75)
 _DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
-_RANDOM = {
-    "rand",
-    "randn",
-    "rand_like",
-    "randn_like",
-    "bernoulli",
-    "randint",
-    "randperm",
-    "normal",
-    "uniform",
-}
+_RANDOM = """
+bernoulli cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
+randint_like randn randn_like random randperm rrelu uniform
+"""
 _TOLERANCE = 1e-3  # of the largest output; float32 over a hundred layers
 
 
@@ -86,27 +81,44 @@ def _check_all(model: nn.Module, space: WidthSpace, example: Example) -> None:
         warnings.simplefilter("ignore")  # the model's own warnings come when it is used
         torch.manual_seed(0)
         two, three = ({name: _varied(_rows(x, n)) for name, x in example.tensors.items()} for n in (2, 3))
-        _check_full(model, space, example, three, training=True)
-        shapes = _check_full(model, space, example, two, training=False)
         uneven = _uneven(space)
-        for spec in (*map(space.nested, WIDTHS), uneven):
-            _check_runs(model, space, two, spec, shapes)
-        _check_masked(model, space, two, uneven)
+        trained = _check_full(model, space, example, three, training=True)
+        outputs = _check_full(model, space, example, two, training=False)
+        for spec in (*map(space.nested, WIDTHS), *uneven):
+            _check_runs(model, space, two, spec, outputs, training=False)
+        if len(space.forward.programs) > 1:
+            _check_runs(model, space, three, uneven[0], trained, training=True)
+        for program in space.forward.programs:
+            for spec in uneven:
+                _check_masked(model, space, program, two, spec)
 
 
-def _uneven(space: WidthSpace) -> SliceSpec:
-    """Return a slice in which no two groups of one size keep the same channels, nor as many.
+def _uneven(space: WidthSpace) -> list[SliceSpec]:
+    """Return slices, in one of which at least two groups of one size keep other channels than each other.
 
-    Leading channels are the same in all of them: what should be one group and is two would not be noticed.
+    Leading channels are the same in all groups: what should be one group and is two would not be noticed.
+    In the first slice groups of one size n differ in how many channels they keep and in which, as long as
+    there are no more than n (n - 1) of them; a further slice tells those apart that are alike in it.
     """
-    kept: dict[str, Sequence[int]] = {}
-    seen: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    ranks: dict[str, int] = {}
     for group in space.groups:
-        size, rank = group.size, seen[group.size]
-        seen[size] += 1
-        length = 1 + (size // 2 + rank) % max(1, size - 1)
-        kept[group.name] = ascending((rank + i) % size for i in range(length))
-    return SliceSpec(WIDTHS[1], kept)
+        ranks[group.name] = sizes[group.size]
+        sizes[group.size] += 1
+    found: list[SliceSpec] = []
+    while not found or any(ranks.values()):
+        kept = {group.name: _some(group.size, ranks[group.name]) for group in space.groups}
+        found.append(SliceSpec(WIDTHS[1], kept))
+        ranks = {
+            group.name: ranks[group.name] // max(2, group.size * (group.size - 1)) for group in space.groups
+        }
+    return found
+
+
+def _some(size: int, rank: int) -> Sequence[int]:
+    """Return channels of a group, others for every rank below size * (size - 1)."""
+    length = 1 + (size // 2 + rank) % max(1, size - 1)
+    return ascending((rank + i) % size for i in range(length))
 
 
 def _varied(x: Tensor) -> Tensor:
@@ -118,32 +130,44 @@ def _rows(x: Tensor, rows: int) -> Tensor:
     return torch.cat([x] * rows)[:rows] if x.ndim else x
 
 
+def _own_call(
+    model: nn.Module, own: dict[str, Tensor], example: Example, inputs: Mapping[str, Tensor], training: bool
+) -> list[Tensor]:
+    with undisturbed(model):
+        set_mode(model, training=training)
+        torch.manual_seed(1)
+        args, kwargs = example.split(_copies(inputs))
+        return _leaves(call_with(model, own, args, kwargs))
+
+
+def _copies(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies: a forward may write into its inputs."""
+    return {name: value.clone() for name, value in inputs.items()}
+
+
 def _check_full(
     model: nn.Module, space: WidthSpace, example: Example, inputs: dict[str, Tensor], *, training: bool
-) -> list[Any]:
-    modes = {module: module.training for module in model.modules()}
+) -> list[Tensor]:
+    """Compare the full width with the model itself. Returns the outputs."""
     own = _values(model)
+    before = dict(own)
     sub = space.assemble(_values(model), space.full()).train(training)
     trained = {name: p.requires_grad_() for name, p in sub.named_parameters() if p.is_floating_point()}
     for name in trained:
         own[name].requires_grad_()
-    try:
-        model.train(training)
-        torch.manual_seed(1)
-        args, kwargs = example.split(inputs)
-        expected = call_with(model, own, args, kwargs)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        relink(model)
+    expected = _own_call(model, own, example, inputs, training)
     torch.manual_seed(1)
-    found = sub(*inputs.values())
-    outputs = list(zip(_leaves(expected), _leaves(found), strict=True))
+    found = _leaves(sub(*_copies(inputs).values()))
+    outputs = list(zip(expected, found, strict=True))
     kept = dict(sub.named_buffers())
-    # Integers count batches, which a sub-model leaves to its owner.
+    # Integers count batches, which a sub-model leaves to its owner; they must decide nothing.
     buffers = {name: (own[name], kept[name]) for name in space.buffers if own[name].is_floating_point()}
     pairs = [("its output", pair) for pair in outputs]
     pairs += [(f"its buffer {name}", pair) for name, pair in buffers.items()]
+    counted = {name: own[name] for name in space.buffers if not own[name].is_floating_point()}
+    if any(not torch.equal(value, before[name]) for name, value in counted.items()):
+        again = _own_call(model, {**_values(model), **counted}, example, inputs, training)
+        pairs += [("its output of a second call", pair) for pair in zip(expected, again, strict=True)]
     if training:
         pairs += _gradients([*outputs, *buffers.values()], own, trained)
     for what, (one, other) in pairs:
@@ -157,44 +181,58 @@ def _check_full(
                 "x.shape[0], write branches with torch.where, and run a model once before whose first "
                 "forward fills its buffers."
             )
-    return [tuple(leaf.shape) for leaf in _leaves(found)]
+    return found
 
 
 def _check_runs(
-    model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], spec: SliceSpec, shapes: list[Any]
+    model: nn.Module,
+    space: WidthSpace,
+    inputs: dict[str, Tensor],
+    spec: SliceSpec,
+    full: list[Tensor],
+    *,
+    training: bool,
 ) -> None:
-    sub = space.assemble(space.take(_values(model), spec), spec).eval()
-    place = f"the sub-model of {type(model).__name__} at width {spec.width}"
+    sub = space.assemble(space.take(_values(model), spec), spec).train(training)
+    kept = f"width {spec.width}" if spec == space.nested(spec.width) else "a slice of other channels"
+    place = f"the sub-model of {type(model).__name__} at {kept}"
     try:
         with torch.no_grad():
-            found = sub(*inputs.values())
+            found = _leaves(sub(*_copies(inputs).values()))
     except Exception as error:
         raise TraceError(
             f"{place} does not run ({type(error).__name__}: {str(error).splitlines()[0]}), but every width "
             "must. A rule of an operation is wrong or missing: freeze the modules around it and report it."
         ) from error
-    if [tuple(leaf.shape) for leaf in _leaves(found)] != shapes:
+    if [leaf.shape for leaf in found] != [leaf.shape for leaf in full]:
         raise TraceError(
             f"{place} returns other shapes than the model, but outputs are never cut. "
             "A rule of an operation is wrong: freeze the modules around it and report it."
         )
+    if not all(one.isfinite().all() for one in found) and all(one.isfinite().all() for one in full):
+        raise TraceError(
+            f"{place} returns numbers that are not finite, but those of the model are. It keeps too few "
+            "channels for a statistic over them, such as a standard deviation: give their group a floor of 2."
+        )
 
 
-def _check_masked(model: nn.Module, space: WidthSpace, inputs: dict[str, Tensor], spec: SliceSpec) -> None:
-    program = space.forward.programs[-1]
+def _check_masked(
+    model: nn.Module, space: WidthSpace, program: Program, inputs: dict[str, Tensor], spec: SliceSpec
+) -> None:
     values = {name: _random(value) for name, value in _tensors(model).items()}
     masked = {name: torch.zeros_like(value) for name, value in values.items() if value.is_floating_point()}
     floats = {name: values[name] for name in masked}
     space.scatter_add_(masked, space.take(floats, spec), spec)
     with torch.no_grad():
-        small = run(program, space.take(values, spec), inputs, space.counts(spec))
-        large = run(program, {**values, **masked}, inputs, space.counts(space.full()), spec.kept)
+        small = run(program, space.take(values, spec), _copies(inputs), space.counts(spec))
+        whole = space.counts(space.full())
+        large = run(program, {**values, **masked}, _copies(inputs), whole, spec.kept)
     for one, other in zip(_leaves(small), _leaves(large), strict=True):
         if not _close(one, other):
             raise TraceError(
-                f"the sub-model of {type(model).__name__} at width {spec.width} differs from the model whose "
-                "other channels are zero, but it must be the same function. A rule of an operation is wrong: "
-                "freeze the modules around it and report it."
+                f"a sub-model of {type(model).__name__} differs from the model whose other channels are "
+                "zero, but it must be the same function. A rule of an operation is wrong: freeze the modules "
+                "around it and report it."
             )
 
 
@@ -233,7 +271,7 @@ def run(
                 return leaf
 
     for step in program.steps:
-        args, kwargs = transform((step.args, step.kwargs), bind)
+        args, kwargs = transform(_without_dropout(step), bind)
         if kept is not None:
             args = list(args)
             for position, dim, layout in step.sums:
@@ -241,10 +279,23 @@ def run(
         value = function_of(step.op)(*args, **kwargs)
         if _kind(step) in _DROPOUT:
             value = args[0]
-        elif step.mixes or _kind(step) in _RANDOM:
+        elif step.mixes or _kind(step) in _RANDOM.split():
             value = _neutral(step, args, value)
         values[step.name] = value
     return transform(program.output, bind)
+
+
+def _without_dropout(step: Step) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a step, those that make it drop something at random being 0."""
+    args, kwargs = list(step.args), dict(step.kwargs)
+    if step.op.startswith("aten."):
+        for position, argument in enumerate(schema_of(step.op).arguments):
+            if argument.name in ("dropout", "dropout_p"):
+                if position < len(args):
+                    args[position] = 0.0
+                elif argument.name in kwargs:
+                    kwargs[argument.name] = 0.0
+    return args, kwargs
 
 
 def _kind(step: Step) -> str:
@@ -313,7 +364,7 @@ def _gradients(
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    one, other = one.detach(), other.detach()
+    one, other = (x.detach().to_dense() if x.is_sparse else x.detach() for x in (one, other))
     if one.shape != other.shape:
         return False
     if torch.equal(one, other):
@@ -322,4 +373,5 @@ def _close(one: Tensor, other: Tensor) -> bool:
         return False
     finite = one[one.isfinite()]
     scale = float(finite.abs().max()) if finite.numel() else 1.0
-    return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * scale + 1e-30, equal_nan=True)
+    tolerance = max(_TOLERANCE, 16 * torch.finfo(one.dtype).eps)
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale + 1e-30, equal_nan=True)

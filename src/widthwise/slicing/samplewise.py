@@ -43,9 +43,11 @@ def samplewise(program: Program, inputs: Mapping[str, Shape]) -> bool:
 
 
 def _rowwise(step: Step, rank: int) -> bool:
-    kind = step.op.split(".")[1]
+    space, kind, *_ = step.op.split(".")
     if kind == "getitem":
         return True
+    if space != "aten":  # an operation of the user's own
+        return False
     names = [argument.name for argument in schema_of(step.op).arguments]
     given: dict[str, Any] = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
     if given.get("dropout_p") or (kind in _RANDOM.split() and given.get("p") != 0):

@@ -305,7 +305,7 @@ class WidthSpace:
                     f"the kept channels of {name} are {_brief(kept)}, but they must be ascending, distinct "
                     f"and in [0, {total}), at least one. Correct the spec."
                 )
-        return {name: len(kept) for name, kept in spec.kept.items()}
+        return {name: len(spec.kept[name]) for name in self._full}  # in one order, whatever the spec's
 
     def _cuts(self, spec: SliceSpec) -> dict[str, Cut]:
         self.counts(spec)

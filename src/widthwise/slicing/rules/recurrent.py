@@ -22,6 +22,7 @@ def recurrent(call: Call) -> Result:
     x = call["input"]
     call.keep(x[1] if call["batch_first"] else x[0])
     states: list[Labels] = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    call.keep(*(state[0] for state in states))  # layers and directions
     gates = fixed_axis(_GATES[call.schema.name.removeprefix("aten::")])
     directions = 2 if call["bidirectional"] else 1
     cells = call["num_layers"] * directions
@@ -60,6 +61,7 @@ def cell(call: Call) -> Result:
     """One time step of one layer."""
     x = call["input"]
     states: list[Labels] = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+    call.keep(*(state[0] for state in states))  # layers and directions
     hidden = states[0][-1]
     rows = (*fixed_axis(_GATES[call.schema.name.removeprefix("aten::").removesuffix("_cell")]), *hidden)
     for name, features in (("w_ih", x[-1]), ("w_hh", hidden)):
