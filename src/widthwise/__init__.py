@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widthwise.aggregation import aggregate
     from widthwise.audit import AuditReport, audit, coverage
-    from widthwise.core.errors import InputError, RunError, WidthwiseError
+    from widthwise.core.errors import InputError, RunError, SliceError, TraceError, WidthwiseError
     from widthwise.core.records import SliceSpec
     from widthwise.engine.runs import RunResult, load_run
     from widthwise.report import build_report
@@ -35,7 +35,9 @@ _HOMES = {
     "RunConfig": "widthwise.studies",
     "RunError": "widthwise.core.errors",
     "RunResult": "widthwise.engine.runs",
+    "SliceError": "widthwise.core.errors",
     "SliceSpec": "widthwise.core.records",
+    "TraceError": "widthwise.core.errors",
     "WidthSpace": "widthwise.slicing",
     "WidthwiseError": "widthwise.core.errors",
     "aggregate": "widthwise.aggregation",
@@ -57,7 +59,9 @@ __all__ = [
     "RunConfig",
     "RunError",
     "RunResult",
+    "SliceError",
     "SliceSpec",
+    "TraceError",
     "WidthSpace",
     "WidthwiseError",
     "aggregate",

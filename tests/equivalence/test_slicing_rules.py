@@ -25,5 +25,7 @@ def test_rules_all_have_a_case() -> None:
     for case in CASES.values():
         programs, _ = capture(case.net(), Example(1, {"x": torch.zeros(case.shape, dtype=torch.float64)}))
         operations = (step.op.split(".") for program in programs for step in program.steps)
-        exercised |= {kind.removesuffix("_") for _, kind, *_ in operations}
+        exercised |= {
+            kind.removesuffix("_") if space == "aten" else f"{space}.{kind}" for space, kind, *_ in operations
+        }
     assert set(RULES) - exercised == set()

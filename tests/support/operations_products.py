@@ -172,6 +172,21 @@ def cross_attention(m: Any, x: Tensor) -> Tensor:
     return m.out(m.a(m.e(x), m.f(x), m.f(x))[0])
 
 
+@add(
+    (3, 4, 5),
+    {"a": 8, "up": 7},
+    lambda: {"a": nn.Linear(5, 8), "up": torch.randn(3, 8, 7), "down": torch.randn(3, 7, 2)},
+)
+def experts(m: Any, x: Tensor) -> Tensor:
+    """Rows that are sorted by their expert, as the mixtures of ``transformers`` multiply them."""
+    from transformers.integrations import moe  # registers the operation
+
+    assert moe
+    multiply, h = torch.ops.transformers.grouped_mm_fallback, m.a(x)
+    ends = torch.tensor([1, 2, 4]) * x.shape[0]
+    return multiply(multiply(h.flatten(0, 1), m.up, ends).relu(), m.down, ends).unflatten(0, (-1, 4))
+
+
 @add((2, 4, 5), {"a": 8, "b": 6}, lambda: {"a": nn.Linear(5, 8), "b": nn.Linear(5, 6)})
 def outer_products(m: Any, x: Tensor) -> Tensor:
     return torch.einsum("bic,bid->bcd", m.a(x), m.b(x)).square().sum((1, 2))

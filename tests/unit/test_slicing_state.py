@@ -87,7 +87,7 @@ def test_trace_refuses_a_counter_that_outputs_depend_on() -> None:
             self.calls = self.calls + 1
             return self.last(self.first(x)) / self.calls
 
-    with pytest.raises(TraceError, match=r"differs from the model itself in training .* of a second call"):
+    with pytest.raises(TraceError, match=r"differs from the model itself in training .* in a second output"):
         trace(Counter(), X)
 
 
@@ -190,6 +190,159 @@ def test_trace_follows(number: int) -> None:
 def test_trace_follows_an_embedding_with_sparse_gradients() -> None:
     model = nn.Sequential(nn.Embedding(9, 8, sparse=True), nn.Linear(8, 3))
     assert [group.size for group in trace(model, torch.tensor([[1, 2], [3, 4]])).groups] == [8]
+
+
+def counting(m: Any, x: Tensor) -> Tensor:
+    if m.training:
+        m.calls += 1
+    return m.last(m.first(x)) * torch.where(m.calls < 5, 0.1, 1.0)
+
+
+def test_a_counter_that_a_forward_reads_counts_in_sub_models_too() -> None:
+    model = Net(counting, first=nn.Linear(4, 8), last=nn.Linear(8, 3))
+    model.register_buffer("calls", torch.tensor(0))
+    space = trace(model, X)
+    assert int(model.calls) == 0
+    sub = space.extract(model, space.full())
+    for call in range(1, 8):
+        assert torch.equal(sub(X), model(X))
+        assert int(sub.get_buffer("calls")) == int(model.calls) == call
+
+
+def test_the_count_of_batches_of_a_batch_norm_is_left_to_the_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    space = trace(model, X)
+    sub = space.extract(model, space.full())
+    sub(X)
+    assert int(sub.get_buffer("1.num_batches_tracked")) == 0
+
+
+class Hidden(nn.Module):
+    """An LSTM that goes on where the last batch ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.last = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+        self.state: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, state = self.rnn(x[:, None], self.state)
+        self.state = tuple(part.detach() for part in state)
+        return self.last(y[:, -1])
+
+
+def forgetful_count(m: Any, x: Tensor) -> Tensor:
+    m.count = getattr(m, "count", 0) + 1
+    return m.last(m.first(x)) * (1 if m.count % 2 else 2)
+
+
+def one_alone(m: Any, x: Tensor) -> Tensor:
+    h = m.first(x)
+    return m.last(h.relu() if x.shape[0] > 1 else h)
+
+
+REMEMBERED = [
+    (Hidden(), "in a second output"),
+    (Net(forgetful_count, first=nn.Linear(4, 8), last=nn.Linear(8, 3)), "in a second output"),
+    (Net(one_alone, first=nn.Linear(4, 8), last=nn.Linear(8, 3)), "in evaluation on a batch of 1 samples"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REMEMBERED)))
+def test_trace_refuses_what_a_slice_would_not_remember(number: int) -> None:
+    model, message = REMEMBERED[number]
+    with pytest.raises(TraceError, match=message):
+        trace(model, X)
+
+
+def test_a_batch_size_that_a_forward_returns_is_that_of_the_call() -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, int]:
+            return self.last(self.first(x)), x.shape[0]
+
+    model = Counted()
+    space = trace(model, X)
+    assert space.extract(model, space.nested(0.5))(torch.randn(7, 4))[1] == 7
+
+
+def test_trace_leaves_parameters_and_inputs_alone_that_a_forward_writes_into() -> None:
+    def clamping(m: Any, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            m.first.weight.clamp_(-0.01, 0.01)
+        return m.last(m.first(x))
+
+    model = Net(clamping, first=nn.Linear(4, 8), last=nn.Linear(8, 3))
+    before = model.first.weight.clone()
+    with pytest.raises(TraceError, match="changes its own parameters"):
+        trace(model, X)
+    assert torch.equal(model.first.weight, before)
+    failing = Net(lambda m, x: m.first(x.add_(1)) + m.nothing, first=nn.Linear(4, 8))
+    x = X.clone()
+    with pytest.raises(TraceError, match=r"fails on the example inputs at .* has no attribute 'nothing'"):
+        trace(failing, x)
+    assert torch.equal(x, X)
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    model[0].weight.register_hook(lambda grad: grad * 0)
+    return model
+
+
+def hooked_module() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    model[1].register_full_backward_hook(lambda *given: None)
+    return model
+
+
+def compiled() -> nn.Module:
+    return torch.compile(nn.Linear(4, 3), backend="eager")  # type: ignore[return-value]
+
+
+UNFIT: list[tuple[Callable[[], nn.Module], str]] = [
+    (hooked, "the parameter '0.weight' has a hook on its gradient"),
+    (hooked_module, "module '1' has a hook on its backward pass"),
+    (lambda: nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 3)), "the parameter '0.weight' has no shape yet"),
+    (lambda: nn.Linear(4, 3, dtype=torch.complex64), "the parameter 'weight' is complex"),
+    (lambda: nn.DataParallel(nn.Linear(4, 3)), r"wrapped in DataParallel, .* Pass model\.module"),
+    (compiled, r"wrapped in OptimizedModule, .* Pass model\._orig_mod"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), UNFIT)
+def test_trace_refuses_what_a_sub_model_cannot_take_over(make: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        trace(make(), X)
+
+
+def test_trace_follows_hundreds_of_residual_layers() -> None:
+    layers = {f"l{i}": nn.Linear(6, 6) for i in range(600)}
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = m.first(x)
+        for name in layers:
+            h = h + getattr(m, name)(h).tanh() / 600
+        return m.last(h)
+
+    model = Net(forward, first=nn.Linear(4, 6), last=nn.Linear(6, 3), **layers)
+    assert {group.name: group.size for group in trace(model, X, check=False).groups} == {"first": 6}
+
+
+def test_gradients_that_are_zero_but_for_rounding_are_no_difference() -> None:
+    """The bias of keys adds the same to all scores of a query, which a softmax takes out."""
+
+    def attention(m: Any, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (2, 16)).transpose(1, 2) for layer in (m.q, m.k, m.v))
+        return m.out(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)) * 100
+
+    layers = {name: nn.Linear(8, 32) for name in ("q", "k", "v")} | {"out": nn.Linear(32, 3)}
+    for seed in range(5):
+        torch.manual_seed(seed)
+        assert trace(Net(attention, **layers), 10 * torch.randn(2, 30, 8)).groups
 
 
 def test_slices_are_the_same_in_whatever_order_their_groups_are_named() -> None:

@@ -61,11 +61,15 @@ def size_of(axis: Axis) -> int:
 def resolve(axis: Axis) -> Axis:
     """Return the axis in unbound atoms, without atoms of size 1."""
     found: list[Atom] = []
-    for atom in axis:
+    pending = list(reversed(axis))
+    while pending:  # not by recursion: a residual net binds an axis to the next one, and that to the next
+        atom = pending.pop()
         if atom.link is None and len(atom.parts) > 1:
             _join_equal_parts(atom)
         if atom.link is not None:
-            found.extend(resolve(atom.link))
+            if len(atom.link) == 1 and atom.link[0].link is not None:
+                atom.link = atom.link[0].link
+            pending += reversed(atom.link)
         elif atom.size != 1:
             found.append(atom)
     return tuple(found)

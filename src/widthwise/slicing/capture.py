@@ -8,6 +8,7 @@ import logging
 import re
 import traceback
 import warnings
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from widthwise.slicing.calling import (
     set_mode,
     undisturbed,
 )
-from widthwise.slicing.ir import BATCH, Made, Program, Shape, Tensor, input_name
+from widthwise.slicing.ir import BATCH, Made, Program, Ref, Shape, Step, Tensor, input_name, references
 from widthwise.slicing.recorder import Recorder, TooLong, is_users, recording
 
 #: Where torch keeps its layers.
@@ -70,7 +71,8 @@ def example_of(model: nn.Module, example_inputs: Any) -> Example:
     by_name = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
     given: Any = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     values = list(by_name.values()) if isinstance(example_inputs, Mapping) else list(given)
-    if not values or not all(isinstance(x, torch.Tensor) for x in values) or values[0].ndim == 0:
+    dense = all(isinstance(x, torch.Tensor) and x.layout is torch.strided and not x.is_nested for x in values)
+    if not values or not dense or values[0].ndim == 0:
         kinds = ", ".join(type(x).__name__ for x in values) or "empty"
         raise TraceError(
             f"example_inputs is {kinds}, but it must be a tensor, a tuple of tensors or a dictionary of "
@@ -180,17 +182,38 @@ def _record(model: nn.Module, example: Example) -> Program:
     except TraceError:
         raise
     except Exception as error:
-        raise _explained(error, model, _own_failure(model, example)) from error
-    return Program(tuple(map(input_name, example.tensors)), tuple(recorder.steps), output, constants)
+        raise _explained(error, model, own_failure(model, example)) from error
+    counters = {name for name, value in own.items() if value.ndim == 0 and not value.is_floating_point()}
+    steps = _without_idle(recorder.steps, output, counters)
+    return Program(tuple(map(input_name, example.tensors)), steps, output, constants)
+
+
+def _without_idle(steps: list[Step], output: Any, counters: set[str]) -> tuple[Step, ...]:
+    """Leave out the counting of batches that nothing reads: a sub-model leaves it to its owner."""
+    uses = Counter(references([output, *([step.args, step.kwargs] for step in steps)]))
+    return tuple(
+        step
+        for step in steps
+        if not (
+            step.op.startswith("aten.add_.")
+            and isinstance(counted := step.args[0], Ref)
+            and counted.name in counters
+            and uses[counted.name] == 1
+            and not uses[step.name]
+        )
+    )
 
 
 def _output(value: Any, recorder: Recorder, model: nn.Module) -> Any:
     """Translate what the forward returns: tensors in containers."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, float) and value and value % BATCH == 0:
+        raise TraceError(
+            f"the forward of {type(model).__name__} returns a number computed from the batch size, but "
+            "batches of clients differ in size. Return the batch size itself, or a tensor."
+        )
+    if value is None or isinstance(value, (bool, int, float, str, torch.Tensor)):
         return recorder.argument(value)
-    if type(value) is dict:
+    if type(value) in (dict, OrderedDict):
         return {key: _output(item, recorder, model) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_output(item, recorder, model) for item in value)
@@ -223,35 +246,37 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _own_failure(model: nn.Module, example: Example) -> Exception | None:
+def own_failure(model: nn.Module, example: Example) -> Exception | None:
     """Return what the model itself raises on the example inputs, if it does."""
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    own = {name: value.detach().clone() for name, value in tensors.items()}
-    args, kwargs = example.split(example.tensors)
+    values = {name: value.detach().clone() for _, name, value in named_tensors(model)}
+    args, kwargs = example.split({name: value.clone() for name, value in example.tensors.items()})
     try:
         with undisturbed(model), torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            call_with(model, own, args, kwargs)
+            call_with(model, values, args, kwargs)
     except Exception as error:
         return error
     return None
 
 
+def own_error(model: nn.Module, error: Exception) -> TraceError:
+    """Return the message for a model that does not run itself."""
+    return TraceError(
+        f"the forward of {type(model).__name__} fails on the example inputs at {_user_frame(error)} "
+        f"({_brief(error)}), but it must run before it can be traced. Give it inputs that it takes."
+    )
+
+
 def _explained(error: Exception, model: nn.Module, own: Exception | None) -> TraceError:
     """Turn a failed forward into a message that names the place in the user's code and the remedy."""
-    name = type(model).__name__
-    error = own or error
-    where = _user_frame(error)
     if own is not None:
-        return TraceError(
-            f"the forward of {name} fails on the example inputs at {where} ({_brief(own)}), but it must run "
-            "before it can be traced. Correct the shapes or dtypes of the example inputs."
-        )
+        return own_error(model, own)
+    name, where = type(model).__name__, _user_frame(error)
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return TraceError(
             f"the forward of {name} is data-dependent at {where}, but a slice must run the same operations "
             "for every input. Replace the branch or number that is read from a tensor by tensor "
-            "operations (torch.where)."
+            "operations (torch.where); a transformer layer of torch that looks at its mask takes is_causal."
         )
     numbers = map(int, re.findall(r"\d+", str(error)))
     if isinstance(error, TooLong) or any(number and number % BATCH == 0 for number in numbers):

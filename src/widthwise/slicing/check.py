@@ -23,34 +23,16 @@ from torch.utils import _pytree as pytree
 from widthwise.core.errors import TraceError
 from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing.calling import call_with, set_mode, undisturbed
-from widthwise.slicing.capture import Example
-from widthwise.slicing.ir import (
-    BATCH,
-    BatchSize,
-    GroupCount,
-    InputDevice,
-    Made,
-    ModelDtype,
-    Program,
-    Ref,
-    Size,
-    Step,
-    transform,
-)
-from widthwise.slicing.layout import kept_positions
-from widthwise.slicing.program import function_of
-from widthwise.slicing.rules.base import schema_of
+from widthwise.slicing.capture import Example, own_error, own_failure
+from widthwise.slicing.ir import Program
+from widthwise.slicing.neutral import run
 
 if TYPE_CHECKING:
     from widthwise.slicing.space import WidthSpace
 
 WIDTHS = (0.25, 0.5, 0.75)
-_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
-_RANDOM = """
-bernoulli cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
-randint_like randn randn_like random randperm rrelu uniform
-"""
 _TOLERANCE = 1e-3  # of the largest output; float32 over a hundred layers
+_NOISE = 1e-7  # of the largest gradient of all parameters
 
 
 def self_check(model: nn.Module, space: WidthSpace, example: Example) -> None:
@@ -68,6 +50,8 @@ def self_check(model: nn.Module, space: WidthSpace, example: Example) -> None:
     except TraceError:
         raise
     except Exception as error:
+        if own := own_failure(model, example):
+            raise own_error(model, own) from error
         raise TraceError(
             f"the traced {type(model).__name__} cannot be compared with the model itself "
             f"({type(error).__name__}: {str(error).splitlines()[0]}), but a slice must do what the model "
@@ -80,10 +64,14 @@ def _check_all(model: nn.Module, space: WidthSpace, example: Example) -> None:
     with torch.random.fork_rng(devices), torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own warnings come when it is used
         torch.manual_seed(0)
-        two, three = ({name: _varied(_rows(x, n)) for name, x in example.tensors.items()} for n in (2, 3))
+        one, two, three = (
+            {name: _varied(_rows(x, n)) for name, x in example.tensors.items()} for n in (1, 2, 3)
+        )
         uneven = _uneven(space)
         trained = _check_full(model, space, example, three, training=True)
         outputs = _check_full(model, space, example, two, training=False)
+        if _runs(model, example, one, outputs):
+            _check_full(model, space, example, one, training=False)
         for spec in (*map(space.nested, WIDTHS), *uneven):
             _check_runs(model, space, two, spec, outputs, training=False)
         if len(space.forward.programs) > 1:
@@ -130,14 +118,37 @@ def _rows(x: Tensor, rows: int) -> Tensor:
     return torch.cat([x] * rows)[:rows] if x.ndim else x
 
 
-def _own_call(
-    model: nn.Module, own: dict[str, Tensor], example: Example, inputs: Mapping[str, Tensor], training: bool
-) -> list[Tensor]:
+def _runs(
+    model: nn.Module, example: Example, inputs: Mapping[str, Tensor], outputs: Sequence[Tensor]
+) -> bool:
+    """Return whether the model takes a batch of these inputs as it takes others.
+
+    A layer may want more samples than one, and a squeeze without a dimension loses the axis of a single one.
+    """
+    try:
+        found, _ = _own_calls(model, _values(model), example, inputs, training=False)
+    except Exception:
+        return False
+    return [leaf.shape[1:] for leaf in found] == [leaf.shape[1:] for leaf in outputs]
+
+
+def _own_calls(
+    model: nn.Module,
+    own: dict[str, Tensor],
+    example: Example,
+    inputs: Mapping[str, Tensor],
+    *,
+    training: bool,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the outputs of a call, and of a second one, which differ if the model remembers something."""
     with undisturbed(model):
         set_mode(model, training=training)
         torch.manual_seed(1)
         args, kwargs = example.split(_copies(inputs))
-        return _leaves(call_with(model, own, args, kwargs))
+        first = _leaves(call_with(model, own, args, kwargs))
+        args, kwargs = example.split(_copies(inputs))
+        with torch.no_grad():
+            return first, _leaves(call_with(model, own, args, kwargs))
 
 
 def _copies(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -150,28 +161,30 @@ def _check_full(
 ) -> list[Tensor]:
     """Compare the full width with the model itself. Returns the outputs."""
     own = _values(model)
-    before = dict(own)
     sub = space.assemble(_values(model), space.full()).train(training)
     trained = {name: p.requires_grad_() for name, p in sub.named_parameters() if p.is_floating_point()}
     for name in trained:
         own[name].requires_grad_()
-    expected = _own_call(model, own, example, inputs, training)
+    expected, expected_again = _own_calls(model, own, example, inputs, training=training)
     torch.manual_seed(1)
     found = _leaves(sub(*_copies(inputs).values()))
+    with torch.no_grad():
+        found_again = _leaves(sub(*_copies(inputs).values()))
     outputs = list(zip(expected, found, strict=True))
     kept = dict(sub.named_buffers())
-    # Integers count batches, which a sub-model leaves to its owner; they must decide nothing.
+    # Integers count batches, which a sub-model leaves to its owner: what reads them shows in the second call.
     buffers = {name: (own[name], kept[name]) for name in space.buffers if own[name].is_floating_point()}
     pairs = [("its output", pair) for pair in outputs]
+    pairs += [("a second output", pair) for pair in zip(expected_again, found_again, strict=True)]
     pairs += [(f"its buffer {name}", pair) for name, pair in buffers.items()]
-    counted = {name: own[name] for name in space.buffers if not own[name].is_floating_point()}
-    if any(not torch.equal(value, before[name]) for name, value in counted.items()):
-        again = _own_call(model, {**_values(model), **counted}, example, inputs, training)
-        pairs += [("its output of a second call", pair) for pair in zip(expected, again, strict=True)]
+    scale = 0.0
     if training:
-        pairs += _gradients([*outputs, *buffers.values()], own, trained)
+        gradients = _gradients([*outputs, *buffers.values()], own, trained)
+        # A gradient may be zero but for noise, of the size of the others' rounding.
+        scale = max((_largest(own) for _, (own, _) in gradients), default=0.0)
+        pairs += gradients
     for what, (one, other) in pairs:
-        if not _close(one, other):
+        if not _close(one, other, scale * _NOISE if what.startswith("the gradient") else 0.0):
             raise TraceError(
                 f"the traced {type(model).__name__} differs from the model itself in "
                 f"{'training' if training else 'evaluation'} on a batch of "
@@ -236,94 +249,10 @@ def _check_masked(
             )
 
 
-def run(
-    program: Program,
-    tensors: Mapping[str, Tensor],
-    inputs: Mapping[str, Tensor],
-    counts: Mapping[str, int],
-    kept: Mapping[str, Sequence[int]] | None = None,
-) -> Any:
-    """Interpret a program, steps that mix channels replaced by their neutral parts.
-
-    With ``kept``, operands over whose channels a step sums are zero outside the kept ones.
-    """
-    values: dict[str, Any] = {**program.constants, **tensors}
-    values.update(zip(program.inputs, inputs.values(), strict=True))
-    first = values[program.inputs[0]]
-    dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
-
-    def bind(leaf: Any) -> Any:
-        match leaf:
-            case Ref(name):
-                return values[name]
-            case Size() | GroupCount():
-                size = leaf.at(counts)
-                return size // BATCH * first.shape[0] if size % BATCH == 0 else size
-            case BatchSize(times):
-                return times * first.shape[0]
-            case InputDevice():
-                return first.device
-            case ModelDtype():
-                return dtype
-            case Made(kind, fields):
-                return kind(**fields)
-            case _:
-                return leaf
-
-    for step in program.steps:
-        args, kwargs = transform(_without_dropout(step), bind)
-        if kept is not None:
-            args = list(args)
-            for position, dim, layout in step.sums:
-                args[position] = _only(args[position], dim, kept_positions(layout, counts, kept))
-        value = function_of(step.op)(*args, **kwargs)
-        if _kind(step) in _DROPOUT:
-            value = args[0]
-        elif step.mixes or _kind(step) in _RANDOM.split():
-            value = _neutral(step, args, value)
-        values[step.name] = value
-    return transform(program.output, bind)
-
-
-def _without_dropout(step: Step) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a step, those that make it drop something at random being 0."""
-    args, kwargs = list(step.args), dict(step.kwargs)
-    if step.op.startswith("aten."):
-        for position, argument in enumerate(schema_of(step.op).arguments):
-            if argument.name in ("dropout", "dropout_p"):
-                if position < len(args):
-                    args[position] = 0.0
-                elif argument.name in kwargs:
-                    kwargs[argument.name] = 0.0
-    return args, kwargs
-
-
-def _kind(step: Step) -> str:
-    return step.op.split(".")[1].removesuffix("_")
-
-
-def _only(x: Any, dim: int, positions: Sequence[int]) -> Any:
-    kept = torch.zeros(x.shape[dim], dtype=torch.bool, device=x.device)
-    kept[list(positions)] = True
-    return x.masked_fill(~kept.reshape(-1, *[1] * (-dim - 1)), 0.0)
-
-
-def _neutral(step: Step, args: Sequence[Any], value: Any) -> Any:
-    kind = _kind(step)
-    if kind not in ("group_norm", "layer_norm", "rms_norm"):
-        return pytree.tree_map(torch.ones_like, value)
-    x, _, *affine = args
-    scale, shift = (*affine, None, None)[:2]
-    if kind == "group_norm":  # its channels are axis 1, those of the others the last axes
-        scale, shift = (v if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in (scale, shift))
-    x = x if scale is None else x * scale
-    return x if shift is None or kind == "rms_norm" else x + shift
-
-
 def _random(value: Tensor) -> Tensor:
     """Return values of which none is special: models start with zeros and ones."""
     if not value.is_floating_point():
-        return value
+        return value.clone()
     if isinstance(value, nn.Parameter):
         return (2 * torch.rand_like(value).detach() - 1) / sqrt(max(1, prod(value.shape[1:])))
     return value + torch.rand_like(value)
@@ -334,11 +263,8 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's values: parameters as they are, since no forward changes them, buffers as copies."""
-    return {
-        **{name: value.detach() for name, value in model.named_parameters()},
-        **{name: value.detach().clone() for name, value in model.named_buffers()},
-    }
+    """Return copies of the model's values: a forward may write into them."""
+    return {name: value.detach().clone() for name, value in _tensors(model).items()}
 
 
 def _leaves(output: Any) -> list[Tensor]:
@@ -358,20 +284,26 @@ def _gradients(
         if outputs:
             total = torch.stack([output.float().sin().sum() for output in outputs]).sum()
             grads = torch.autograd.grad(total, values, allow_unused=True)
-        found.append([torch.zeros_like(v) if g is None else g for v, g in zip(values, grads, strict=True)])
+        found.append(
+            [torch.zeros_like(v) if g is None else g.to_dense() for v, g in zip(values, grads, strict=True)]
+        )
     names = (f"the gradient of {name}" for name in trained)
     return list(zip(names, zip(*found, strict=True), strict=True))
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    one, other = (x.detach().to_dense() if x.is_sparse else x.detach() for x in (one, other))
+def _close(one: Tensor, other: Tensor, noise: float = 0.0) -> bool:
+    one, other = one.detach(), other.detach()
     if one.shape != other.shape:
         return False
     if torch.equal(one, other):
         return True
     if not one.is_floating_point():
         return False
-    finite = one[one.isfinite()]
-    scale = float(finite.abs().max()) if finite.numel() else 1.0
+    scale = _largest(one)
     tolerance = max(_TOLERANCE, 16 * torch.finfo(one.dtype).eps)
-    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale + 1e-30, equal_nan=True)
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale + noise + 1e-30, equal_nan=True)
+
+
+def _largest(x: Tensor) -> float:
+    finite = x[x.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 1.0

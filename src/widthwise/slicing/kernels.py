@@ -13,7 +13,7 @@ def group_norm(x: Tensor, *rest: Any) -> Tensor:
     """Return ``aten.group_norm(x, *rest)``.
 
     In bfloat16 on the CPU it is computed in float32 and rounded once: torch's kernel for mixed types takes
-    several times as long, above all its backward pass (``benchmarks/kernels.py``).
+    several times as long, above all its backward pass (``benchmarks/hot_path.py``).
     """
     if x.dtype is not torch.bfloat16 or x.device.type != "cpu":
         return torch.ops.aten.group_norm.default(x, *rest)  # type: ignore[no-any-return]

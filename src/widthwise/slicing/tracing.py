@@ -12,6 +12,7 @@ from widthwise.core.errors import TraceError, unknown_name
 from widthwise.slicing.capture import capture, example_of, tensors_of
 from widthwise.slicing.check import self_check
 from widthwise.slicing.label import Labelled, label
+from widthwise.slicing.models import check_model
 from widthwise.slicing.program import Forward
 from widthwise.slicing.samplewise import samplewise
 from widthwise.slicing.space import ChannelGroup, ParamLayout, WidthSpace
@@ -70,6 +71,7 @@ def trace(
     if heads not in get_args(Heads):
         raise TraceError(f"heads is {heads!r}, but heads are cut as 'whole' or 'inside'. Choose one of them.")
     freeze = (freeze,) if isinstance(freeze, str) else tuple(freeze)
+    check_model(model)
     example = example_of(model, example_inputs)
     programs, shapes = capture(model, example)
     tensors, aliases = tensors_of(model)

@@ -38,8 +38,11 @@ def find(name: str) -> Rule | None:
 def tags_of(name: str) -> frozenset[torch.Tag]:
     """Return the tags of an operation; in-place forms may lack those of the others."""
     namespace, kind = name.split("::")
-    packet = getattr(getattr(torch.ops, namespace), kind)
-    return frozenset(tag for overload in packet.overloads() for tag in getattr(packet, overload).tags)
+    space = getattr(torch.ops, namespace)
+    packets = [getattr(space, one) for one in {kind, kind.removesuffix("_")} if hasattr(space, one)]
+    return frozenset(
+        tag for one in packets for overload in one.overloads() for tag in getattr(one, overload).tags
+    )
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, fixed_axis, pin, size_of
+from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, pin, size_of
+from widthwise.slicing.ir import BatchSize
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
 from widthwise.slicing.rules.products import product
 
@@ -53,6 +54,8 @@ def transposed_convolution(call: Call) -> Labels:
 def _convolve(call: Call, rows: Axis, inputs: Axis, kernel: list[Axis], *, transposed: bool) -> Labels:
     """Follow a convolution. With several groups, whole groups are cut: their channels stay together."""
     x, groups, spatial = call["input"], call["groups"], len(kernel)
+    if isinstance(groups, BatchSize):
+        raise Mismatch("each sample has kernels of its own")
     channels = x[-spatial - 1]
     call.keep(*x[-spatial:], *kernel)
     call.summed.append(("input", -spatial - 1, channels))
@@ -93,3 +96,15 @@ def embedding_bag(call: Call) -> Result:
     # Beside the value: the bag of each index, the size of each bag, and where the maxima came from.
     rest = [(fixed_axis(shape[0]), width)[: len(shape)] for shape in counts]
     return [(fixed_axis(bags[0]), width), *rest]
+
+
+@rule("transformers.grouped_mm_fallback")
+def experts(call: Call) -> Labels:
+    """Y[t, o] = sum_i x[t, i] w[e(t), i, o]: rows, sorted by expert, each times its expert's matrix."""
+    rows, features = call["input"]
+    every, columns, outputs = call["weight"]
+    call.keep(every)
+    call.unify(features, columns)
+    call.summed.append(("input", -1, features))
+    call.macs.append(product(rows, columns, outputs))
+    return rows, outputs

@@ -1,0 +1,121 @@
+"""A program interpreted with everything in it neutralised that depends on how many channels are kept.
+
+Steps that have a statistic over channels (``Step.mixes``) are replaced by a part for which slice and masked
+model agree: a norm by its scale and shift, anything else by ones. Nothing is dropped or drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from widthwise.slicing.ir import (
+    BATCH,
+    BatchSize,
+    GroupCount,
+    InputDevice,
+    Made,
+    ModelDtype,
+    Program,
+    Ref,
+    Size,
+    Step,
+    transform,
+)
+from widthwise.slicing.layout import kept_positions
+from widthwise.slicing.program import function_of
+from widthwise.slicing.rules.base import schema_of
+
+_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
+_RANDOM = """
+bernoulli cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
+randint_like randn randn_like random randperm rrelu uniform
+"""
+
+
+def run(
+    program: Program,
+    tensors: Mapping[str, Tensor],
+    inputs: Mapping[str, Tensor],
+    counts: Mapping[str, int],
+    kept: Mapping[str, Sequence[int]] | None = None,
+) -> Any:
+    """Interpret a program, steps that mix channels replaced by their neutral parts.
+
+    With ``kept``, operands over whose channels a step sums are zero outside the kept ones.
+    """
+    values: dict[str, Any] = {**program.constants, **tensors}
+    values.update(zip(program.inputs, inputs.values(), strict=True))
+    first = values[program.inputs[0]]
+    dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
+
+    def bind(leaf: Any) -> Any:
+        match leaf:
+            case Ref(name):
+                return values[name]
+            case Size() | GroupCount():
+                size = leaf.at(counts)
+                return size // BATCH * first.shape[0] if size % BATCH == 0 else size
+            case BatchSize(times):
+                return times * first.shape[0]
+            case InputDevice():
+                return first.device
+            case ModelDtype():
+                return dtype
+            case Made(kind, fields):
+                return kind(**fields)
+            case _:
+                return leaf
+
+    for step in program.steps:
+        args, kwargs = transform(_without_dropout(step), bind)
+        if kept is not None:
+            args = list(args)
+            for position, dim, layout in step.sums:
+                args[position] = _only(args[position], dim, kept_positions(layout, counts, kept))
+        value = function_of(step.op)(*args, **kwargs)
+        if _kind(step) in _DROPOUT:
+            value = args[0]
+        elif step.mixes or _kind(step) in _RANDOM.split():
+            value = _neutral(step, args, value)
+        values[step.name] = value
+    return transform(program.output, bind)
+
+
+def _without_dropout(step: Step) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a step, those that make it drop something at random being 0."""
+    args, kwargs = list(step.args), dict(step.kwargs)
+    if step.op.startswith("aten."):
+        for position, argument in enumerate(schema_of(step.op).arguments):
+            if argument.name in ("dropout", "dropout_p"):
+                if position < len(args):
+                    args[position] = 0.0
+                elif argument.name in kwargs:
+                    kwargs[argument.name] = 0.0
+    return args, kwargs
+
+
+def _kind(step: Step) -> str:
+    return step.op.split(".")[1].removesuffix("_")
+
+
+def _only(x: Any, dim: int, positions: Sequence[int]) -> Any:
+    kept = torch.zeros(x.shape[dim], dtype=torch.bool, device=x.device)
+    kept[list(positions)] = True
+    return x.masked_fill(~kept.reshape(-1, *[1] * (-dim - 1)), 0.0)
+
+
+def _neutral(step: Step, args: Sequence[Any], value: Any) -> Any:
+    kind = _kind(step)
+    if kind not in ("group_norm", "layer_norm", "rms_norm"):
+        return pytree.tree_map(torch.ones_like, value)
+    x, _, *affine = args
+    scale, shift = (*affine, None, None)[:2]
+    if kind == "group_norm":  # its channels are axis 1, those of the others the last axes
+        scale, shift = (v if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in (scale, shift))
+    x = x if scale is None else x * scale
+    return x if shift is None or kind == "rms_norm" else x + shift
