@@ -1,8 +1,8 @@
 """What does the framework cost? Our engine against a bare PyTorch loop that takes the same steps.
 
 The bare loop has one resident module, gathers batches from a tensor of bytes, and averages in float64: what
-one would write for a single experiment. Engine and loop run in turn, on one thread of one process; compared are
-medians over rounds, in CPU seconds, which other work on the machine disturbs least.
+one would write for a single experiment. Engine and loop run in turn, on one thread of one process; compared
+are medians over rounds, in CPU seconds, which other work on the machine disturbs least.
 
     python benchmarks/overhead.py [--json FILE]
 """

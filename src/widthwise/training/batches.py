@@ -11,11 +11,6 @@ from torch import Tensor
 def epoch_batches(indices: Tensor, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield the indices of one epoch, shuffled, in batches; every sample exactly once.
 
-    The last batch holds what is left over, except that a single left-over sample joins the batch before
-    it: statistics over a batch of one value do not exist, and one rule for all models keeps the number of
-    steps independent of the kind of normalisation. A client with a single sample trains on a batch of one,
-    where a batch norm over one value per channel passes on its bias and no gradient.
-
     Args:
         indices: [n] positions of the client's samples, n >= 1.
         batch_size: Samples per batch.
@@ -26,8 +21,27 @@ def epoch_batches(indices: Tensor, batch_size: int, generator: torch.Generator) 
         >>> [len(batch) for batch in batches]
         [2, 3]
     """
-    shuffled = indices[torch.randperm(len(indices), generator=generator)]
-    batches = list(torch.split(shuffled, batch_size))
-    if batch_size > 1 and len(batches) > 1 and len(batches[-1]) == 1:
-        batches[-2:] = [torch.cat(batches[-2:])]
-    yield from batches
+    yield from torch.split(shuffled(indices, generator), batch_sizes(len(indices), batch_size))
+
+
+def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the indices in the order of one epoch."""
+    return indices[torch.randperm(len(indices), generator=generator)]
+
+
+def batch_sizes(samples: int, batch_size: int) -> list[int]:
+    """Return how many samples each batch of an epoch holds.
+
+    The last batch holds what is left over, except that a single left-over sample joins the batch before
+    it: statistics over a batch of one value do not exist, and one rule for all models keeps the number of
+    steps independent of the kind of normalisation. A client with a single sample trains on a batch of one,
+    where a batch norm over one value per channel passes on its bias and no gradient.
+
+    Example:
+        >>> batch_sizes(9, 4), batch_sizes(10, 4), batch_sizes(1, 4)
+        ([4, 5], [4, 4, 2], [1])
+    """
+    full, left = divmod(samples, batch_size)
+    if left == 1 and full and batch_size > 1:
+        return [batch_size] * (full - 1) + [batch_size + 1]
+    return [batch_size] * full + [left] * (left > 0)

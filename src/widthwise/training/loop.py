@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, first_non_finite, load_
+from widthwise.core.params import first_non_finite, load_
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.seeds import SeedTree
@@ -73,35 +73,20 @@ def train(
     delta = {
         name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
     }
-    return checked_report(task, delta, len(indices), num_steps, loss, local.finish(delta, num_steps))
-
-
-def checked_report(
-    task: ClientTask,
-    delta: Params,
-    num_examples: int,
-    num_steps: int,
-    loss: float,
-    state: Mapping[str, Params],
-) -> ClientReport:
-    """Return the report of a client whose training went well.
-
-    Raises:
-        DivergenceError: if the update or an increment of a state is not finite.
-    """
-    for what, params in {"update": delta, **state}.items():
-        if name := first_non_finite(params):
-            raise diverged(task, "train", f"the {what} of {name} is not finite")
-    return ClientReport(
+    report = ClientReport(
         client_id=task.client_id,
         round_index=task.round_index,
         spec=task.spec,
         delta=delta,
-        num_examples=num_examples,
+        num_examples=len(indices),
         num_steps=num_steps,
         metrics={"loss": loss},
-        state=state,
+        state=local.finish(delta, num_steps),
     )
+    for what, params in {"update": delta, **report.state}.items():
+        if name := first_non_finite(params):
+            raise diverged(task, "train", f"the {what} of {name} is not finite")
+    return report
 
 
 def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -> tuple[int, float]:

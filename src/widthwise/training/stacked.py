@@ -10,15 +10,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
+from widthwise.core.errors import DivergenceError
 from widthwise.core.outputs import logits_of
-from widthwise.core.params import Params, load_
+from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.seeds import SeedTree
-from widthwise.training.batches import epoch_batches
-from widthwise.training.loop import autocast, checked_report, diverged
+from widthwise.training.batches import batch_sizes, shuffled
+from widthwise.training.loop import autocast, diverged
 
 
 def train_stack(
@@ -64,7 +66,8 @@ def train_stack(
     for picked, weights in _steps(tasks, indices):
         inputs, targets = dataset.batch(picked.flatten())
         optimizer.zero_grad()
-        with autocast(config.precision):
+        # Torch's other kernels of attention are not batched: they would run client by client.
+        with autocast(config.precision), sdpa_kernel(SDPBackend.MATH):
             scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
             each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
             loss = (each.view(picked.shape) * weights).sum(1)
@@ -85,15 +88,17 @@ def _steps(tasks: Sequence[ClientTask], indices: Sequence[Tensor]) -> Iterator[t
     """Yield for each step the samples of all clients [K, B] and their weights: 1 / batch size, or 0."""
     config = tasks[0].config
     seeds = [SeedTree(task.seed) for task in tasks]
+    sizes = torch.tensor([batch_sizes(len(own), config.batch_size) for own in indices])
+    starts = sizes.cumsum(1) - sizes
     for epoch in range(config.local_epochs):
         orders = [
-            epoch_batches(own, config.batch_size, seed.at("shuffle", epoch).torch())
-            for own, seed in zip(indices, seeds, strict=True)
+            shuffled(own, seed.at("shuffle", epoch).torch()) for own, seed in zip(indices, seeds, strict=True)
         ]
-        for batches in zip(*orders, strict=True):
-            picked = torch.nn.utils.rnn.pad_sequence(list(batches), batch_first=True, padding_value=-1)
-            real = picked >= 0
-            yield picked.clamp(min=0), real / real.sum(1, keepdim=True)
+        order = torch.nn.utils.rnn.pad_sequence(orders, batch_first=True)
+        for start, size in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), strict=True):
+            place = torch.arange(int(size.max()))
+            picked = order.gather(1, (start + place).clamp(max=order.shape[1] - 1))
+            yield picked, (place < size) / size
 
 
 def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
@@ -109,13 +114,29 @@ def _reports(
     tasks: Sequence[ClientTask], received: Params, params: Params, losses: Tensor, sizes: Tensor
 ) -> list[ClientReport]:
     means = ((losses.double() * sizes).sum(1) / sizes.sum(1)).tolist()
-    finite = losses.isfinite()
-    reports = []
+    deltas = {name: torch.sub(params[name].detach(), value) for name, value in received.items()}
+    if not bool(losses.isfinite().all()) or first_non_finite(deltas):
+        raise _first_failure(tasks, losses, deltas)
+    return [
+        ClientReport(
+            client_id=task.client_id,
+            round_index=task.round_index,
+            spec=task.spec,
+            delta={name: value[k].clone() for name, value in deltas.items()},
+            num_examples=examples // task.config.local_epochs,
+            num_steps=losses.shape[1],
+            metrics={"loss": mean},
+        )
+        for k, (task, examples, mean) in enumerate(zip(tasks, sizes.sum(1).tolist(), means, strict=True))
+    ]
+
+
+def _first_failure(tasks: Sequence[ClientTask], losses: Tensor, deltas: Params) -> DivergenceError:
     for k, task in enumerate(tasks):
-        if not bool(finite[k].all()):
-            step = int((~finite[k]).nonzero()[0])
-            raise diverged(task, f"train step {step}", f"the training loss is {float(losses[k, step])}")
-        delta = {name: torch.sub(params[name][k].detach(), value[k]) for name, value in received.items()}
-        n = int(sizes[k].sum()) // task.config.local_epochs
-        reports.append(checked_report(task, delta, n, losses.shape[1], means[k], {}))
-    return reports
+        bad = (~losses[k].isfinite()).nonzero()
+        if len(bad):
+            step = int(bad[0])
+            return diverged(task, f"train step {step}", f"the training loss is {float(losses[k, step])}")
+        if name := first_non_finite({name: value[k] for name, value in deltas.items()}):
+            return diverged(task, "train", f"the update of {name} is not finite")
+    return diverged(tasks[0], "train", "an update is not finite")
