@@ -130,6 +130,14 @@ def concatenated(m: Any, x: Tensor) -> Tensor:
     return m.z(torch.hstack([h[:, 0], m.b(x)[:, 1]])) + functional.glu(torch.cat([x, x], -1))[:, 0, :2]
 
 
+@add(X, {"a": 6}, lambda: layers(6, z=nn.Linear(6, 2)))
+def pieces_without_channels(m: Any, x: Tensor) -> Tensor:
+    """Empty pieces make no group; of tensors of shape (0,) torch's concatenation sees nothing."""
+    h, nothing = m.a(x).split([6, 0], dim=-1)
+    empty = nothing.flatten(1).view(x.shape[0], 4, 0) + x.new_zeros(x.shape[0], 4, 0)
+    return m.z(torch.cat([torch.empty(0), h, empty, torch.zeros(0, dtype=x.dtype)], dim=-1))
+
+
 # positions: such axes stay whole, the others go through
 
 

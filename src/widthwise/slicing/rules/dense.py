@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, fixed_axis, pin, size_of
+from widthwise.slicing.axes import Axis, fixed_axis, pin, product, size_of
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
-from widthwise.slicing.rules.products import product
 
 
 @rule("linear")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from widthwise.slicing.axes import Axis, fixed_axis, resolve, size_of
+from widthwise.slicing.axes import fixed_axis, product, resolve, size_of
 from widthwise.slicing.rules.base import Call, Labels, rule
 
 
@@ -85,8 +85,3 @@ def cosine(call: Call) -> Labels:
     call.summed += [("x1", dim, labels[dim]), ("x2", dim, labels[dim])]
     del labels[dim]
     return tuple(labels)
-
-
-def product(*axes: Axis) -> Axis:
-    """Return the row-major product of axes."""
-    return tuple(atom for axis in axes for atom in axis)

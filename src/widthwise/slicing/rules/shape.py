@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import fixed_axis, free_axis, resolve, size_of
-from widthwise.slicing.rules.base import Call, Labels, rule
+from widthwise.slicing.axes import fixed_axis, free_axis, product, resolve, size_of
+from widthwise.slicing.rules.base import Call, Labels, Result, rule
+from widthwise.slicing.rules.elementwise import elementwise
 
 
 @rule("view", "reshape", "_unsafe_view")
@@ -43,8 +44,7 @@ def flatten(call: Call) -> Labels:
     if not x:
         return ((),)
     start, end = call.dim("start_dim", len(x)), call.dim("end_dim", len(x))
-    joined = tuple(atom for axis in x[start : end + 1] for atom in resolve(axis))
-    return (*x[:start], joined, *x[end + 1 :])
+    return (*x[:start], product(*x[start : end + 1]), *x[end + 1 :])
 
 
 @rule("view_as_real")
