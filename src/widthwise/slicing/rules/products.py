@@ -37,14 +37,12 @@ def _matmul(call: Call, first: str, second: str) -> Labels:
 
 @rule("scaled_dot_product_attention")
 def attention(call: Call) -> Labels:
-    """Softmax(q k^T / sqrt(e) + mask) v. Where the head size e is cut, the scale stays the full model's.
+    """Softmax(q k^T / sqrt(e) + mask) v. The scale is the full model's, also where the head size e is cut.
 
     With ``enable_gqa`` the heads of q are consecutive groups, one for each head of k and v.
     """
     query, key, value = list(call["query"]), list(call["key"]), list(call["value"])
-    if not call.algebra.inside:
-        call.keep(query[-1], key[-1])
-    elif call["scale"] is None:
+    if call["scale"] is None:  # the kernel would take it from the e that is kept
         call.kwargs["scale"] = 1.0 / math.sqrt(size_of(query[-1]))
     if call["is_causal"]:
         call.keep(query[-2], key[-2])
