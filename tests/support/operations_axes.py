@@ -225,6 +225,14 @@ def embedded(m: Any, x: Tensor) -> Tensor:
     return m.z(m.e(words).sum(1) + bags + weighted + functional.embedding_bag(words, m.e.weight, mode="max"))
 
 
+@add((2, 4), {"e": 6}, lambda: {"e": nn.Embedding(9, 6), "w": torch.rand(4), "z": nn.Linear(6, 2)})
+def embedded_with_weights(m: Any, x: Tensor) -> Tensor:
+    """One weight for each place in a bag: bags stay whole."""
+    words = x.abs().mul(2).long().clamp(max=8)
+    weights = m.w.expand(x.shape[0], -1)
+    return m.z(functional.embedding_bag(words, m.e.weight, mode="sum", per_sample_weights=weights))
+
+
 @add((2, 4), {"e": 6, "f": 3}, lambda: {"e": nn.Embedding(9, 6), "f": nn.Linear(6, 3), "g": nn.Linear(3, 6)})
 def tied_table(m: Any, x: Tensor) -> Tensor:
     h = m.g(m.f(m.e(x.abs().mul(2).long().clamp(max=8))))
@@ -313,6 +321,7 @@ def random_numbers(m: Any, x: Tensor) -> Tensor:
         + made.random_(3)
         + made.geometric_(0.5)
     )
+    noise = noise + torch.normal(0.0, 1.0, (x.shape[0], 4, 6)) + torch.normal(h.detach(), 1.0)
     noise = noise + made.log_normal_() + torch.rand(6) + torch.randn(4, 6) + made.cauchy_().clamp(-9.0, 9.0)
     h = functional.rrelu(functional.dropout(functional.dropout1d(h, 0.0), 0.0), 0.2, 0.2)
     h = functional.alpha_dropout(functional.feature_alpha_dropout(h, 0.0), 0.0)

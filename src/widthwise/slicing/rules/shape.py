@@ -134,6 +134,12 @@ def make(call: Call) -> Labels:
     return result
 
 
+@rule("normal")
+def normal(call: Call) -> Result:
+    """Draw numbers: of a size that is given, or one for each position of what is given."""
+    return make(call) if "size" in call else elementwise(call)
+
+
 @rule("arange", "linspace", "scalar_tensor", "eye")
 def number(call: Call) -> Labels:
     """Make a tensor of numbers; its axes are never cut."""
