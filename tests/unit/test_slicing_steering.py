@@ -78,6 +78,16 @@ def test_widths_of_single_groups_differ_from_the_others() -> None:
     assert traced.num_params(spec) == (3 * 5 + 5) + (5 * 5 + 5) + (5 * 2 + 2)
 
 
+def test_freeze_refuses_a_module_whose_weights_another_uses_and_names_that_one() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    with pytest.raises(
+        TraceError,
+        match=r"freeze is 'self_attn\.out_proj', but that module makes no value that the forward uses\. "
+        r"Remove it from freeze, or name 'self_attn', which may use its weights\.",
+    ):
+        trace(layer, torch.zeros(2, 3, 8), freeze="self_attn.out_proj")
+
+
 def test_freeze_takes_names_of_groups() -> None:
     class Direct(nn.Module):
         def __init__(self) -> None:
@@ -102,6 +112,7 @@ def test_freeze_takes_names_of_groups() -> None:
     [
         ({"align": {"1": 2}}, "align is '1', but no such name is known"),
         ({"floor": {"zero": 2}}, "floor is 'zero', but no such name is known"),
+        ({"align": {"": 2}}, "align is '', but no such name is known"),
         ({"align": 0}, "align is 0, but it is a number of channels. Choose a whole number from 1"),
         ({"floor": {"2": 1.5}}, "floor of 2 is 1.5, but it is a number of channels"),
         ({"freeze": "3x"}, "freeze is '3x', but no such name is known"),

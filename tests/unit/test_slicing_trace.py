@@ -203,7 +203,8 @@ def test_freeze_refuses_an_unknown_module_with_the_nearest_name() -> None:
 
 def test_freeze_refuses_a_module_that_never_runs() -> None:
     with pytest.raises(
-        TraceError, match="freeze is 'spare', but the forward never uses that module's output"
+        TraceError,
+        match=r"freeze is 'spare', but that module makes no value that the forward uses\. Remove it from",
     ):
         trace(sequence_model(), torch.zeros(2, 5, dtype=torch.long), ("spare",))
 
