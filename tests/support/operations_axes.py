@@ -328,6 +328,14 @@ def random_numbers(m: Any, x: Tensor) -> Tensor:
     return m.z(torch.native_dropout(h, 0.0, False)[0] + noise * 0.0)
 
 
+@add(X, {"a": 6, "b": 3}, lambda: layers(6, 3, z=nn.Linear(6, 2), y=nn.Linear(3, 2)))
+def data_without_gradient(m: Any, x: Tensor) -> Tensor:
+    """What stands behind ``.data``: parameters, activations and views of them, the input."""
+    h = functional.linear(x.data, m.a.weight.data) + m.a.bias.data
+    one, two = torch.cat([h.mT.data.mT, m.b(x)], dim=-1).split([6, 3], dim=-1)
+    return m.z(one.data) + functional.linear(two, m.y.weight.data[:, :].data)
+
+
 @add(X, {"a": 6}, lambda: layers(6, z=nn.Linear(6, 2)))
 def complex_numbers(m: Any, x: Tensor) -> Tensor:
     h = torch.complex(m.a(x), m.a(x).tanh())
