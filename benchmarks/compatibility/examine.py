@@ -38,7 +38,7 @@ class Row:
         seconds: CPU time of ``trace``, its self-check included.
         shares: Share of the parameters in the sub-models of ``WIDTHS``.
         ordered: Number of groups whose channels have an order, all of them in models with a group norm.
-        inside: The result with ``heads="inside"``: ``same`` if it cuts the same groups.
+        inside: The result with ``heads="inside"``: ``same`` if it cuts each parameter in the same way.
     """
 
     name: str
@@ -150,10 +150,11 @@ def _inside(model: nn.Module, space: ww.WidthSpace, inputs: Inputs) -> str:
         inside = ww.trace(model, inputs, heads="inside")
     except TraceError as error:
         return f"refused: {short(error)}"
-    if [group.size for group in inside.groups] == [group.size for group in space.groups]:
+    if inside.parameters == space.parameters:
         return "same"
     for width in WIDTHS:
         _step(inside.extract(model, inside.nested(width)), inputs)
+    _check_round(model, inside, inputs)
     return "works"
 
 

@@ -29,14 +29,19 @@ def model_and_inputs(
     """
     from widthwise.tasks import DATASETS, resolve_model
 
-    if ":" in model and shapes:
-        return _made(model), _zeros(shapes, dtype), ()
-    if ":" in model and task is None:
-        return *_pair(model), ()
-    if shapes:
+    if shapes and (task is not None or ":" not in model):
         raise ConfigError(
-            f"--shape is {shapes[0]!r}, but {model!r} takes the shapes of a data set. Name one with --task."
+            f"--shape is {shapes[0]!r}, but {model!r} takes the shapes of a data set, which --task names. "
+            "Leave --shape out."
         )
+    if ":" in model and task is None:
+        if norm is not None:
+            raise ConfigError(
+                f"--norm is {norm!r}, but {model!r} is called without options. Leave --norm out, or name a "
+                "data set with --task."
+            )
+        made = (_made(model), _examples(shapes, dtype)) if shapes else _pair(model)
+        return *made, ()
     signature = DATASETS[task or _usual_task(model)].value.signature
     spec = resolve_model(model, signature, {"norm": norm} if norm else {})
     return spec.build(0), spec.example_inputs(), spec.freeze
@@ -73,12 +78,19 @@ def _made(target: str) -> Any:
         ) from error
 
 
-def _zeros(shapes: list[str], dtype: str) -> tuple[Any, ...]:
+def _examples(shapes: list[str], dtype: str) -> tuple[Any, ...]:
+    """Return two samples of each shape: zeros, or of integers 0 and 1 by turns.
+
+    Tokens must differ, or a check sees little of the model; 0 and 1 are in every vocabulary.
+    """
     import torch
 
     try:
-        sizes = [tuple(int(part) for part in shape.split(",") if part) for shape in shapes]
-        return tuple(torch.zeros(2, *size, dtype=getattr(torch, dtype)) for size in sizes)
+        kind = getattr(torch, dtype)
+        zeros = [torch.zeros(2, *(int(part) for part in s.split(",") if part), dtype=kind) for s in shapes]
+        if kind.is_floating_point or kind.is_complex:
+            return tuple(zeros)
+        return tuple((torch.arange(x.numel()) % 2).to(kind).view(x.shape) for x in zeros)
     except (ValueError, RuntimeError, AttributeError, TypeError):
         raise typer.BadParameter(
             f"--shape {' '.join(shapes)} with --dtype {dtype} is no tensor. Write sizes without the batch, "

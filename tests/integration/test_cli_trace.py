@@ -25,6 +25,12 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 5))\n"
         "def words():\n"
         "    return nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4), nn.Linear(4, 2))\n"
+        "class Tokens(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table, self.fc = nn.Embedding(2, 8), nn.Linear(8, 2)\n"
+        "    def forward(self, x):\n"
+        "        return self.fc(self.table(x))\n"
         "def fails():\n"
         "    raise RuntimeError('no weights')\n"
     )
@@ -55,6 +61,16 @@ def test_trace_takes_a_users_module_with_its_shapes(nets: Path) -> None:
     assert [group["name"] for group in json.loads(words.stdout)["groups"]] == ["1"]
 
 
+def test_trace_gives_tokens_that_differ_and_that_every_vocabulary_has(nets: Path) -> None:
+    from widthwise.cli_models import model_and_inputs
+
+    _, inputs, _ = model_and_inputs("traced_nets:Tokens", None, None, ["5", "3"], "int64")
+    assert [x.tolist() for x in inputs] == [[[0, 1, 0, 1, 0], [1, 0, 1, 0, 1]], [[0, 1, 0], [1, 0, 1]]]
+    assert call("traced_nets:Tokens", "--shape", "5", "--dtype", "int64").exit_code == 0
+    _, tokens, _ = model_and_inputs("gpt", "shakespeare", None)
+    assert len(tokens.unique()) > 50
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -70,7 +86,31 @@ def test_trace_takes_a_users_module_with_its_shapes(nets: Path) -> None:
         (["traced_nets:net", "--shape", "3,8,8", "--freeze", "zz"], "freeze is 'zz', but no such name"),
         (["traced_nets:net", "--shape", "3,8,8", "--plot", "g.bmp"], "it can be written as pdf, png, svg"),
         (["traced_nets:net", "--shape", "3,8,8", "--plot", "no/g.svg"], "its folder does not exist"),
-        (["resnet20", "--shape", "3,8,8"], "takes the shapes of a data set. Name one with --task"),
+        (["traced_nets:net", "--shape", "3,8,8", "--align", "=8"], "align is '', but no such name is known"),
+        (
+            ["resnet20", "--shape", "3,8,8"],
+            "takes the shapes of a data set, which --task names. Leave",
+        ),
+        (
+            ["mlp", "--shape", "3,8,8", "--task", "digits"],
+            "takes the shapes of a data set, which --task",
+        ),
+        (
+            ["traced_nets:net", "--shape", "3,8,8", "--task", "cifar10"],
+            "which --task names. Leave --shape",
+        ),
+        (
+            ["traced_nets:net", "--shape", "3,8,8", "--norm", "group"],
+            "is called without options. Leave",
+        ),
+        (
+            ["traced_nets:net", "--norm", "group"],
+            "is called without options. Leave --norm out, or name",
+        ),
+        (
+            ["builtins:dict", "--task", "digits"],
+            "is 'builtins:dict', but Python does not know its param",
+        ),
         (["resnet20", "--widths", "0,5"], "width is 0.0, but a width is in (0, 1]"),
     ],
 )

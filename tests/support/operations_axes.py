@@ -130,6 +130,14 @@ def concatenated(m: Any, x: Tensor) -> Tensor:
     return m.z(torch.hstack([h[:, 0], m.b(x)[:, 1]])) + functional.glu(torch.cat([x, x], -1))[:, 0, :2]
 
 
+@add(X, {"a": 6}, lambda: layers(6, z=nn.Linear(6, 2)))
+def pieces_without_channels(m: Any, x: Tensor) -> Tensor:
+    """Empty pieces make no group; of tensors of shape (0,) torch's concatenation sees nothing."""
+    h, nothing = m.a(x).split([6, 0], dim=-1)
+    empty = nothing.flatten(1).view(x.shape[0], 4, 0) + x.new_zeros(x.shape[0], 4, 0)
+    return m.z(torch.cat([torch.empty(0), h, empty, torch.zeros(0, dtype=x.dtype)], dim=-1))
+
+
 # positions: such axes stay whole, the others go through
 
 
@@ -215,6 +223,14 @@ def embedded(m: Any, x: Tensor) -> Tensor:
     bags = functional.embedding_bag(words, m.e.weight, mode="mean")
     weighted = functional.embedding_bag(words, m.e.weight, mode="sum", per_sample_weights=x)
     return m.z(m.e(words).sum(1) + bags + weighted + functional.embedding_bag(words, m.e.weight, mode="max"))
+
+
+@add((2, 4), {"e": 6}, lambda: {"e": nn.Embedding(9, 6), "w": torch.rand(4), "z": nn.Linear(6, 2)})
+def embedded_with_weights(m: Any, x: Tensor) -> Tensor:
+    """One weight for each place in a bag: bags stay whole."""
+    words = x.abs().mul(2).long().clamp(max=8)
+    weights = m.w.expand(x.shape[0], -1)
+    return m.z(functional.embedding_bag(words, m.e.weight, mode="sum", per_sample_weights=weights))
 
 
 @add((2, 4), {"e": 6, "f": 3}, lambda: {"e": nn.Embedding(9, 6), "f": nn.Linear(6, 3), "g": nn.Linear(3, 6)})
@@ -305,10 +321,19 @@ def random_numbers(m: Any, x: Tensor) -> Tensor:
         + made.random_(3)
         + made.geometric_(0.5)
     )
+    noise = noise + torch.normal(0.0, 1.0, (x.shape[0], 4, 6)) + torch.normal(h.detach(), 1.0)
     noise = noise + made.log_normal_() + torch.rand(6) + torch.randn(4, 6) + made.cauchy_().clamp(-9.0, 9.0)
     h = functional.rrelu(functional.dropout(functional.dropout1d(h, 0.0), 0.0), 0.2, 0.2)
     h = functional.alpha_dropout(functional.feature_alpha_dropout(h, 0.0), 0.0)
     return m.z(torch.native_dropout(h, 0.0, False)[0] + noise * 0.0)
+
+
+@add(X, {"a": 6, "b": 3}, lambda: layers(6, 3, z=nn.Linear(6, 2), y=nn.Linear(3, 2)))
+def data_without_gradient(m: Any, x: Tensor) -> Tensor:
+    """What stands behind ``.data``: parameters, activations and views of them, the input."""
+    h = functional.linear(x.data, m.a.weight.data) + m.a.bias.data
+    one, two = torch.cat([h.mT.data.mT, m.b(x)], dim=-1).split([6, 3], dim=-1)
+    return m.z(one.data) + functional.linear(two, m.y.weight.data[:, :].data)
 
 
 @add(X, {"a": 6}, lambda: layers(6, z=nn.Linear(6, 2)))
@@ -330,3 +355,20 @@ def statistics(m: Any, x: Tensor) -> Tensor:
     extremes = h.amax(-1) + h.amin(-1) + h.min(dim=-1)[0] + (h > 0.9).any(-1) + (h > 0.1).all(-1)
     sums = h.nansum(-1) + h.count_nonzero(-1) + functional.logsigmoid(h).log_softmax(-1).amax(-1)
     return spread + extremes + sums
+
+
+@add(X, {"a": 6}, lambda: layers(6, z=nn.Linear(6, 3)))
+def losses(m: Any, x: Tensor) -> Tensor:
+    """Of scores and of images of scores, against classes and against numbers."""
+    scores = m.z(m.a(x))
+    classes = x[..., 0].sign().long() + 1
+    flat, targets = scores.flatten(0, 1), x[..., :3].sigmoid()
+    distances = functional.mse_loss(scores, targets) + functional.smooth_l1_loss(scores, targets)
+    chances = functional.binary_cross_entropy(scores.sigmoid(), targets)
+    likelihoods = functional.cross_entropy(flat, classes.flatten()) + functional.cross_entropy(
+        scores.mT[..., None], classes[..., None]
+    )
+    rest = functional.huber_loss(scores, targets) + functional.binary_cross_entropy_with_logits(
+        scores, targets
+    )
+    return distances + chances + likelihoods + rest

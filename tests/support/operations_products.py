@@ -77,6 +77,23 @@ def one_head_of_keys(m: Any, x: Tensor) -> Tensor:
     return m.out(mixed.transpose(1, 2).flatten(2))
 
 
+@add((2, 4, 5), {"q": 12, "v": 12}, heads)
+@add((2, 4, 5), {"q": 12, "v": 12}, heads, heads="inside")
+def one_head(m: Any, x: Tensor) -> Tensor:
+    """Without heads the channels of the one are cut, and scores keep the full model's scale."""
+    return m.out(functional.scaled_dot_product_attention(m.q(x), m.k(x), m.v(x)))
+
+
+@add((2, 4, 5), {"q": 4, "v": 4}, heads)
+def heads_with_slopes(m: Any, x: Tensor) -> Tensor:
+    """Heads that something counts stay (ALiBi), so that the channels inside each are cut."""
+    q, k, v = (layer(x).view(x.shape[0], -1, 3, 4).transpose(1, 2) for layer in (m.q, m.k, m.v))
+    distance = (torch.arange(4)[:, None] - torch.arange(4)[None]).abs()
+    bias = -distance * torch.tensor([0.5, 0.25, 0.125], dtype=x.dtype)[:, None, None]
+    mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
+    return m.out(mixed.transpose(1, 2).flatten(2))
+
+
 @add((2, 4, 5), {"q": 3}, lambda: heads() | {"bias": nn.Embedding(7, 3)})
 def relative_positions(m: Any, x: Tensor) -> Tensor:
     """A bias of each head and distance, read from a table: its width is the number of heads."""
@@ -132,8 +149,8 @@ def rotary_complex(m: Any, x: Tensor) -> Tensor:
     return m.out(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-def torch_attention(**options: Any) -> dict[str, nn.Module]:
-    return {"e": nn.Linear(5, 12), "a": nn.MultiheadAttention(12, 3, batch_first=True, **options)} | {
+def torch_attention(heads: int = 3, **options: Any) -> dict[str, nn.Module]:
+    return {"e": nn.Linear(5, 12), "a": nn.MultiheadAttention(12, heads, batch_first=True, **options)} | {
         "out": nn.Linear(12, 2)
     }
 
@@ -144,6 +161,12 @@ def layer_of_torch(m: Any, x: Tensor) -> Tensor:
     h = m.e(x)
     mask = torch.triu(torch.ones(4, 4, dtype=torch.bool), diagonal=1)
     return m.out(m.a(h, h, h, attn_mask=mask, need_weights=False)[0])
+
+
+@add((2, 4, 5), {"e": 12, "a": 12, "a.out_proj": 12}, lambda: torch_attention(heads=1))
+def layer_of_torch_with_one_head(m: Any, x: Tensor) -> Tensor:
+    h = m.e(x)
+    return m.out(m.a(h, h, h, need_weights=False)[0] + m.a(h, h, h)[0])
 
 
 @add((2, 4, 5), {"e": 12, "a": 3, "a.out_proj": 12}, torch_attention)

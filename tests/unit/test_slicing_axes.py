@@ -192,3 +192,14 @@ def test_positions_that_are_no_parameters_are_kept_whole_without_a_note() -> Non
     algebra.divide(axis, [3, 5])
     assert free_sizes(axis) == [[(2, False), (4, False)]]
     assert not algebra.kept_whole
+
+
+def test_divide_keeps_the_owner_of_unequal_pieces() -> None:
+    pieces = Algebra().divide(channels(8), [3, 5])
+    assert [atom.owner for piece in pieces for atom in piece] == ["layer", "layer"]
+
+
+def test_nothing_can_be_cut_of_an_axis_without_positions() -> None:
+    algebra, whole = Algebra(), channels(6)
+    assert free_sizes(*algebra.divide(whole, [6, 0])) == [[(6, True)], [(0, False)]]
+    assert free_sizes(*algebra.carve([free_axis(4), free_axis(0)], [2, 0])) == [[(2, False)], [(0, False)]]

@@ -181,3 +181,31 @@ def test_rule_refuses_an_operation_that_has_one() -> None:
         TraceError, match=r"'linear' has a rule already, but an operation has one\. Use another"
     ):
         ww.rule("linear")(elementwise)
+
+
+@pytest.mark.usefixtures("table")
+def test_rule_takes_names_of_aten_as_messages_print_them() -> None:
+    ww.rule("aten.linalg_matrix_exp")(elementwise)
+    assert find("aten::linalg_matrix_exp") is elementwise
+
+
+@pytest.mark.parametrize("name", ["aminmaxx", "aten.aminmaxx", "aten.relu.default", "mylib.scan.default"])
+def test_rule_refuses_what_no_operation_is_called(name: str) -> None:
+    with pytest.raises(
+        TraceError, match=rf"registered for '{name}', but no operation is called so\. Name one without"
+    ):
+        ww.rule(name)(elementwise)
+
+
+@pytest.mark.usefixtures("table")
+def test_trace_names_the_arguments_when_a_rule_asks_for_another() -> None:
+    @ww.rule("widthwise_tests.running_sum")
+    def scan(call: Call) -> Labels:
+        x: Labels = call["self"]
+        return x
+
+    with pytest.raises(
+        TraceError,
+        match=r"rule of widthwise_tests\.running_sum\.default asks for the argument 'self', but it has x\.",
+    ):
+        ww.trace(Scan(), torch.zeros(2, 4, 3))

@@ -154,6 +154,22 @@ class TestImportance:
         assert importance.scores(space, "left", params).tolist() == [0, 4]
         assert importance.scores(space, "right", params).tolist() == [16, 36, 64]
 
+    def test_a_position_of_two_channels_of_a_group_counts_for_both(self) -> None:
+        class Square(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.head = nn.Linear(3, 2, bias=False), nn.Linear(4, 1, bias=False)
+
+            def forward(self, x: Tensor) -> Tensor:
+                h = self.a(x)
+                return self.head((h[:, :, None] * h[:, None, :]).flatten(1))
+
+        space = trace(Square(), torch.zeros(2, 3))
+        assert space.parameters["head.weight"].axes[1] == ("a", "a")
+        # Without channel 0 positions (0, 0), (0, 1) and (1, 0) are lost: 1 + 4 + 9. Without 1: 4 + 9 + 16.
+        params = {"a.weight": torch.zeros(2, 3), "head.weight": torch.tensor([[1.0, 2.0, 3.0, 4.0]])}
+        assert SELECTORS["importance"].value().scores(space, "a", params).tolist() == [14, 29]
+
 
 class TestMagnitude:
     def test_mask_keeps_the_largest_weights_and_all_vectors(

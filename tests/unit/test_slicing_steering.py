@@ -78,6 +78,16 @@ def test_widths_of_single_groups_differ_from_the_others() -> None:
     assert traced.num_params(spec) == (3 * 5 + 5) + (5 * 5 + 5) + (5 * 2 + 2)
 
 
+def test_freeze_refuses_a_module_whose_weights_another_uses_and_names_that_one() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    with pytest.raises(
+        TraceError,
+        match=r"freeze is 'self_attn\.out_proj', but that module makes no value that the forward uses\. "
+        r"Remove it from freeze, or name 'self_attn', which may use its weights\.",
+    ):
+        trace(layer, torch.zeros(2, 3, 8), freeze="self_attn.out_proj")
+
+
 def test_freeze_takes_names_of_groups() -> None:
     class Direct(nn.Module):
         def __init__(self) -> None:
@@ -102,6 +112,7 @@ def test_freeze_takes_names_of_groups() -> None:
     [
         ({"align": {"1": 2}}, "align is '1', but no such name is known"),
         ({"floor": {"zero": 2}}, "floor is 'zero', but no such name is known"),
+        ({"align": {"": 2}}, "align is '', but no such name is known"),
         ({"align": 0}, "align is 0, but it is a number of channels. Choose a whole number from 1"),
         ({"floor": {"2": 1.5}}, "floor of 2 is 1.5, but it is a number of channels"),
         ({"freeze": "3x"}, "freeze is '3x', but no such name is known"),
@@ -193,8 +204,34 @@ def test_rows_say_where_a_residual_couples() -> None:
     }
 
 
-def test_edges_lead_from_the_channels_that_a_matrix_reads_to_those_that_it_makes() -> None:
-    assert group_edges(space()) == [("never cut", "0", 30), ("0", "2", 200), ("2", "never cut", 40)]
+def test_edges_connect_the_groups_of_a_matrix() -> None:
+    assert group_edges(space()) == [("0", "never cut", 30), ("0", "2", 200), ("2", "never cut", 40)]
+
+
+def test_edges_are_the_same_whichever_axis_of_a_kernel_is_read() -> None:
+    def edges(layer: type[nn.Module]) -> list[tuple[str, str, int]]:
+        model = nn.Sequential(nn.Conv2d(3, 4, 1), layer(4, 6, 1), nn.Conv2d(6, 2, 1))
+        return group_edges(trace(model, torch.zeros(2, 3, 5, 5)))
+
+    assert edges(nn.ConvTranspose2d) == edges(nn.Conv2d)
+    assert edges(nn.Conv2d) == [("0", "never cut", 12), ("0", "1", 24), ("1", "never cut", 12)]
+
+
+def test_edges_connect_every_pair_of_groups_of_a_parameter_and_a_group_with_itself() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(3, 5), nn.Bilinear(4, 5, 6)
+            self.d, self.e = nn.Linear(6, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.c(self.a(x), self.b(x))
+            out: Tensor = self.e(h + self.d(h))
+            return out
+
+    found = {frozenset(pair): count for *pair, count in group_edges(trace(Net(), torch.zeros(2, 3)))}
+    assert found[frozenset({"a", "b"})] == found[frozenset({"a", "c"})] == found[frozenset({"b", "c"})] == 120
+    assert found[frozenset({"c"})] == 36
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,6 @@ from torch.nn import functional
 
 from widthwise.core.errors import TraceError
 from widthwise.slicing import trace
-from widthwise.slicing.rules import RULES
 
 
 class Forward(nn.Module):
@@ -69,6 +69,22 @@ def unknown_operation(m: Forward, x: Tensor) -> Tensor:
     return m.last(torch.linalg.solve_triangular(x[:, :1, None], m.first(x)[:, None], upper=True)[:, 0])
 
 
+def unknown_operation_on_a_piece(m: Forward, x: Tensor) -> Tensor:
+    one, two = m.first(x).split([3, 5], dim=1)
+    return m.last(torch.cat([one, torch.linalg.matrix_exp(two[:, None].expand(-1, 5, -1))[:, 0]], dim=1))
+
+
+def clamp_weights(m: Forward, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        m.first.weight.clamp_(-0.1, 0.1)
+    return m.last(m.first(x))
+
+
+def scale_weights_behind_data(m: Forward, x: Tensor) -> Tensor:
+    m.first.weight.data[0].mul_(0.5)
+    return m.last(m.first(x))
+
+
 def wrong_size(m: Forward, x: Tensor) -> Tensor:
     return m.last(x)
 
@@ -93,6 +109,15 @@ REFUSED = [
         unknown_operation,
         r"solve_triangular.default at .*py:[0-9]+ takes \(batch, 1, 1\) and \(batch, 1, 8\), but no rule",
     ),
+    (
+        unknown_operation_on_a_piece,
+        r"matrix_exp.default at .*py:[0-9]+ takes \(batch, 5, 5\), but no rule",
+    ),
+    (
+        clamp_weights,
+        r"writes into its parameter 'first.weight' by aten.clamp_.default at .*py:[0-9]+, but only training",
+    ),
+    (scale_weights_behind_data, r"writes into its parameter 'first.weight' by aten.mul_.Tensor at .*py:"),
     (
         wrong_size,
         r"the forward of Forward fails on the example inputs at .*py:[0-9]+ \(RuntimeError: mat1.*\), but it",
@@ -203,7 +228,8 @@ def test_freeze_refuses_an_unknown_module_with_the_nearest_name() -> None:
 
 def test_freeze_refuses_a_module_that_never_runs() -> None:
     with pytest.raises(
-        TraceError, match="freeze is 'spare', but the forward never uses that module's output"
+        TraceError,
+        match=r"freeze is 'spare', but that module makes no value that the forward uses\. Remove it from",
     ):
         trace(sequence_model(), torch.zeros(2, 5, dtype=torch.long), ("spare",))
 
@@ -303,6 +329,16 @@ def positions(m: Forward, x: Tensor) -> Tensor:
     return m.last(m.first(x) * torch.arange(8))
 
 
+def by_mode_in_two_lines(m: Forward, x: Tensor) -> Tensor:
+    if m.training:
+        return m.last(m.first(x).relu())
+    return m.last(m.first(x).relu())
+
+
+def weights_without_gradient(m: Forward, x: Tensor) -> Tensor:
+    return functional.linear(m.first(x.data), m.last.weight.data, m.last.bias.data)
+
+
 FOLLOWED = [
     (layer_norm, {"first": 8}),
     (shared_twice, {"first": 8}),
@@ -312,6 +348,8 @@ FOLLOWED = [
     (more_when_training, {"first": 8}),
     (constant_by_mode, {"first": 8}),
     (without_gradient, {"first": 8}),
+    (weights_without_gradient, {"first": 8}),
+    (by_mode_in_two_lines, {"first": 8}),
     (one_channel, {}),  # a channel that is picked by its number keeps its axis whole
     (positions, {}),  # so do numbers for each channel
     (gated, {"first": 4}),  # but half a weight is a piece of it
@@ -341,6 +379,58 @@ def test_what_differs_by_mode_follows_the_training_flag(
             torch.manual_seed(0)
             outputs.append(module(torch.ones(4, 6)))
         assert torch.equal(*outputs)
+
+
+def test_programs_that_do_the_same_are_one_wherever_they_were_written() -> None:
+    assert len(trace(Forward(by_mode_in_two_lines), torch.ones(2, 6)).forward.programs) == 1
+
+
+def test_data_of_a_parameter_has_no_gradient_in_the_sub_model() -> None:
+    model = Forward(weights_without_gradient)
+    space = trace(model, torch.ones(2, 6))
+    sub = space.extract(model, space.nested(0.5))
+    sub(torch.ones(2, 6)).sum().backward()
+    assert sub.get_parameter("last.weight").grad is None
+    expected = model.last.weight[:, :4].detach().sum(0)[:, None].expand(4, 6) * 2
+    torch.testing.assert_close(sub.get_parameter("first.weight").grad, expected)
+
+
+def test_macs_of_pairs_of_samples_are_those_of_a_batch_of_one() -> None:
+    class Pairs(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            h = super().forward(x)
+            return h @ h.T
+
+    space = trace(Pairs(4, 8), torch.ones(2, 4))
+    assert space.macs(space.full()) == 4 * 8 + 8  # the layer, and one product of 8 channels
+    assert space.macs(space.nested(0.5)) == 4 * 4 + 4
+
+
+class Names(nn.Module):
+    """Layers and parameters that are called as parts of a sub-model might be; so is its input."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.add_module(name, nn.Linear(6, 8))
+        self.register_parameter("_constant_0_0", nn.Parameter(torch.rand(8)))
+        self.register_parameter("_constant_0", nn.Parameter(torch.rand(8)))
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, sizes: Tensor) -> Tensor:
+        h = self.get_submodule(self.name)(sizes) * torch.tensor([2.0])
+        out: Tensor = self.last(h + self._constant_0_0 * self._constant_0)
+        return out
+
+
+@pytest.mark.parametrize("name", ["_forward", "_sizes", "_by_position", "sizes", "input_0", "programs"])
+def test_no_name_of_a_models_own_collides_with_a_part_of_the_sub_model(name: str) -> None:
+    model, x = Names(name), torch.rand(2, 6)
+    space = trace(model, x)
+    assert torch.equal(space.extract(model, space.full())(sizes=x), model(x))
+    sub = pickle.loads(pickle.dumps(space.extract(model, space.nested(0.5))))
+    assert list(sub.state_dict()) == list(model.state_dict())
+    assert sub(x).shape == (2, 3)
 
 
 def test_tied_parameters_stay_tied() -> None:
@@ -419,11 +509,6 @@ def test_trace_refuses_a_forward_that_changes_its_own_weights() -> None:
     model = nn.Sequential(Growing(3, 4), nn.Linear(4, 2))
     with pytest.raises(TraceError, match=r"is not traceable at .*RuntimeError: a leaf Variable"):
         trace(model, torch.ones(2, 3))
-
-
-def test_no_rule_is_for_an_operation_that_torch_does_not_have() -> None:
-    missing = [name for name in RULES if "." not in name and not hasattr(torch.ops.aten, name)]
-    assert missing == []
 
 
 def test_trace_refuses_a_gradient_of_its_own() -> None:

@@ -139,6 +139,7 @@ def test_factory_draws_from_the_seed_alone_and_its_mode_is_kept(folder: Path) ->
             {},
             r"its parameter 'secret' has no default and is no fact of the data \(num_cl",
         ),
+        ("builtins:dict", {}, r"Python does not know its parameters .*Wrap it in a function"),
         ("own_models:raises", {"depth": 5}, r"with depth=5, but it raised ValueError: depth 5 is odd"),
         ("own_models:raises", {}, r"with no arguments, but it raised ValueError"),
         (

@@ -85,6 +85,13 @@ def test_crop_and_flip_equals_a_loop_over_images() -> None:
     assert len(seen) > 20
 
 
+def test_example_tokens_differ_and_are_in_the_vocabulary() -> None:
+    tokens = Signature("text", (5,), 4).example_inputs(2)
+    assert tokens.tolist() == [[0, 1, 2, 3, 0], [1, 2, 3, 0, 1]]
+    assert tokens.dtype == torch.int64
+    assert not Signature("image", (1, 2, 2), 3).example_inputs(2).any()
+
+
 def test_text_batch_gathers_windows_and_next_characters() -> None:
     data = TextSet(
         name="toy",

@@ -35,7 +35,7 @@ def draw_channel_graph(
 
     Args:
         sizes: Group -> number of channels.
-        edges: (from, to, number of parameters); a name that is no group stands for axes that are never cut.
+        edges: (group, group, number of parameters); another name stands for axes that are never cut.
         path: The file; its ending says the format (pdf, png, svg).
         title: Name of the model.
 
@@ -47,15 +47,13 @@ def draw_channel_graph(
     place = {name: -index for index, name in enumerate([*sizes, *dict.fromkeys(whole)])}
     most = max((count for *_, count in edges), default=1)
     with canvas(size=(7.0, 1.0 + 0.28 * len(place))) as (figure, (axes,)):
-        for source, target, count in edges:
-            down = place[target] <= place[source]
+        for one, other, count in edges:
             axes.add_patch(
                 FancyArrowPatch(
-                    (0.0, place[source]),
-                    (0.0, place[target]),
-                    connectionstyle=f"arc3,rad={0.45 if down else -0.3}",
-                    arrowstyle="-|>",
-                    mutation_scale=8,
+                    (0.0, place[one]),
+                    (0.0, place[other]),
+                    connectionstyle="arc3,rad=0.45",
+                    arrowstyle="-",
                     linewidth=0.6 + 3.0 * count / most,
                     color=COLOURS[0],
                     alpha=0.55,

@@ -107,8 +107,13 @@ def fixed_axis(size: int) -> Axis:
 
 
 def free_axis(size: int) -> Axis:
-    """Return a new axis of which nothing is known yet."""
-    return () if size == 1 else (Atom(size),)
+    """Return a new axis of which nothing is known yet; of one without positions nothing can be cut."""
+    return () if size == 1 else (Atom(size, pinned=size == 0),)
+
+
+def product(*axes: Axis) -> Axis:
+    """Return the row-major product of axes."""
+    return tuple(atom for axis in axes for atom in axis)
 
 
 def concat(axes: Sequence[Axis]) -> Axis:
@@ -156,7 +161,7 @@ class Algebra:
         """Regroup the row-major product of axes into axes of the given sizes.
 
         An atom that straddles a border is split in two. All stay whole if a border falls where no factor
-        can be split.
+        can be split, or if there are no positions.
 
         Raises:
             Mismatch: if the sizes differ.
@@ -164,6 +169,8 @@ class Algebra:
         if prod(map(size_of, axes)) != prod(sizes):
             raise Mismatch(f"axes of {[*map(size_of, axes)]} channels are regrouped to {list(sizes)}")
         try:
+            if not prod(sizes):
+                raise _Uneven(f"no positions are regrouped to {list(sizes)}")
             return self._carve(axes, sizes)
         except _Uneven as error:
             self.keep_whole(str(error), *axes)
@@ -187,6 +194,8 @@ class Algebra:
             return [piece] * len(sizes)
         if len(atoms) == 1 and not atoms[0].parts:
             pieces = [free_axis(size) for size in sizes]
+            for atom in (atom for piece in pieces for atom in piece):
+                atom.owner = atoms[0].owner
             atoms[0].link = concat(pieces)
             return pieces
         self.keep_whole(f"an axis of {size_of(axis)} channels is cut into pieces of {list(sizes)}", axis)

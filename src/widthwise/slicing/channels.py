@@ -57,7 +57,10 @@ def union(layout: ParamLayout, kept: Mapping[str, Tensor]) -> Tensor:
 
 
 def of_channels(layout: Layout, group: str, sizes: Mapping[str, int]) -> Tensor:
-    """Return [C, n] which positions of an axis belong to which channel of a group.
+    """Return [C, n] which positions of an axis are lost without a channel: where any factor is that channel.
+
+    A group may stand twice on an axis (an outer product of a layer with itself, flattened): position (i, j)
+    then belongs to channel i and to channel j, and the magnitudes on it count for both.
 
     Args:
         layout: An axis that the group cuts.
@@ -67,9 +70,9 @@ def of_channels(layout: Layout, group: str, sizes: Mapping[str, int]) -> Tensor:
     Example:
         >>> of_channels((2, "h"), "h", {"h": 2}).int().tolist()
         [[1, 0, 1, 0], [0, 1, 0, 1]]
+        >>> of_channels(("h", "h"), "h", {"h": 2}).int().tolist()
+        [[1, 1, 1, 0], [0, 1, 1, 1]]
     """
     count = sizes[group]
     everything = {name: torch.ones(count, sizes[name], dtype=torch.bool) for name in groups_of(layout)}
-    alone = along(layout, {**everything, group: torch.eye(count, dtype=torch.bool)})
-    nothing = along(layout, {**everything, group: torch.zeros(count, count, dtype=torch.bool)})
-    return alone & ~nothing  # other parts of a concatenation hold their positions whatever is kept here
+    return ~along(layout, {**everything, group: ~torch.eye(count, dtype=torch.bool)})

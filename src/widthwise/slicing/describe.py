@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def group_table(space: WidthSpace) -> Table:
     for column in ("group", "channels", "cuts", "coupled by"):
         table.add_column(column, overflow="fold")
     for row in group_rows(space):
-        table.add_row(row.name, str(row.size), _brief(row.axes), _brief(row.coupled_by))
+        table.add_row(row.name, str(row.size), _lines(row.axes), _lines(row.coupled_by))
     whole = [name for name, layout in space.parameters.items() if not layout.groups]
     notes = [f"Never cut: {', '.join(_some(whole))}"] if whole else []
     if space.kept_whole:
@@ -104,7 +105,7 @@ def _factor(factor: Factor) -> str:
     return str(factor)
 
 
-def _brief(lines: Sequence[str]) -> str:
+def _lines(lines: Sequence[str]) -> str:
     return "\n".join(_some(lines))
 
 
@@ -114,15 +115,18 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def group_edges(space: WidthSpace) -> list[tuple[str, str, int]]:
-    """Return (from, to, number of parameters) for each pair of groups on two axes of one parameter.
+    """Return (group, group, number of parameters) for each pair of groups that parameters connect.
 
-    A matrix or kernel leads from the channels of its second axis to those of its first. ``WHOLE`` stands for
-    axes that are never cut.
+    A parameter connects the groups on two of its axes (the first by name, where an axis has several), or its
+    only one with ``WHOLE``, which stands for axes that are never cut. Which of the two is read and which is
+    made depends on the operation, so edges have no direction: the group that is used first comes first.
     """
+    order = {group.name: place for place, group in enumerate(space.groups)} | {WHOLE: len(space.groups)}
     counted: dict[tuple[str, str], int] = {}
     for layout in space.parameters.values():
         if len(layout.axes) > 1 and layout.groups:
-            target, source = (next(iter(sorted(groups_of(axis))), WHOLE) for axis in layout.axes[:2])
-            pair = source, target
-            counted[pair] = counted.get(pair, 0) + prod(layout.shape)
+            found = [min(groups) for groups in map(groups_of, layout.axes) if groups]
+            for pair in combinations(found if len(found) > 1 else [*found, WHOLE], 2):
+                one, other = sorted(pair, key=order.__getitem__)
+                counted[one, other] = counted.get((one, other), 0) + prod(layout.shape)
     return [(*pair, count) for pair, count in counted.items()]

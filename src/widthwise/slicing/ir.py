@@ -61,7 +61,8 @@ class GroupCount:
 
     The number of channels per group stays ``per_group`` where it divides the number of kept channels k.
     Elsewhere the number of groups is the largest one, at most round(k / per_group) and at least 1, that
-    divides k: groups are then somewhat larger than in the full model, and all of one size.
+    divides k: groups are then larger or smaller than in the full model (12 channels at 8 per group: two
+    groups of 6), and all of one size.
     """
 
     layout: Layout
@@ -100,8 +101,8 @@ class Step:
     detached: bool = False
     mixes: bool = False
     sums: tuple[tuple[int, int, Layout], ...] = ()
-    module: str = ""
-    line: str = ""
+    module: str = field(default="", compare=False)
+    line: str = field(default="", compare=False)
     leaves: tuple[str, ...] = ()
 
     @property

@@ -253,8 +253,11 @@ def _freeze_group(name: str, names: dict[Atom, str], modules: set[str]) -> None:
         pin((atom,))
         del names[atom]
     elif name in modules:
+        parent = name.rpartition(".")[0]
+        hint = f", or name {parent!r}, which may use its weights" if parent else ""
         raise TraceError(
-            f"freeze is {name!r}, but the forward never uses that module's output. Remove it from freeze."
+            f"freeze is {name!r}, but that module makes no value that the forward uses. Remove it from freeze"
+            f"{hint}."
         )
     else:
         raise TraceError(unknown_name("freeze", name, sorted({*modules, *names.values()})))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
+
 import torch
 from torch import nn
 
@@ -22,6 +24,11 @@ def check_model(model: nn.Module) -> None:
         )
     for path, module in model.named_modules():
         place = f"module {path!r}" if path else "the model"
+        if iskeyword(path.rpartition(".")[2]):
+            raise TraceError(
+                f"{place} is named as a word of Python's grammar, but forwards of sub-models are written as "
+                "code. Give it another name."
+            )
         if isinstance(module, torch.jit.ScriptModule):
             raise TraceError(
                 f"{place} is compiled by torch.jit, but operations are read as they run. Pass the module "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,8 @@ from widthwise.slicing.ir import (
     transform,
 )
 from widthwise.slicing.kernels import KERNELS
+
+_FORWARD, _SIZES = "widthwise.forward", "widthwise.sizes"
 
 
 class Forward:
@@ -71,23 +73,25 @@ class SubModel(nn.Module):
     def __init__(self, forward: Forward, sizes: list[tuple[int, ...]]) -> None:
         """Make a module without parameters."""
         super().__init__()
-        self._forward, self._sizes = forward, sizes
+        # Names with a dot: no module or parameter of the model's own has one.
+        self.__dict__[_FORWARD], self.__dict__[_SIZES] = forward, sizes
 
     def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         """Run the model's forward on the kept channels."""
+        forward: Forward = self.__dict__[_FORWARD]
         if named:
-            inputs = self._by_position(inputs, named)
+            inputs = _by_position(forward.arguments[len(inputs) :], inputs, named)
         mode = 0 if self.training else -1
-        return self._forward.functions[mode](self, self._sizes[mode], *inputs)
+        return forward.functions[mode](self, self.__dict__[_SIZES][mode], *inputs)
 
-    def _by_position(self, inputs: Any, named: Mapping[str, torch.Tensor]) -> Any:
-        names = self._forward.arguments[len(inputs) :]
-        if set(named) != set(names):
-            raise TypeError(
-                f"the sub-model is called with {', '.join(sorted(named))}, but it was traced with "
-                f"{', '.join(names) or 'positional arguments only'}. Call it as the example."
-            )
-        return (*inputs, *(named[name] for name in names))
+
+def _by_position(names: Sequence[str], inputs: Any, named: Mapping[str, torch.Tensor]) -> Any:
+    if set(named) != set(names):
+        raise TypeError(
+            f"the sub-model is called with {', '.join(sorted(named))}, but it was traced with "
+            f"{', '.join(names) or 'positional arguments only'}. Call it as the example."
+        )
+    return (*inputs, *(named[name] for name in names))
 
 
 def build(
@@ -128,7 +132,7 @@ def build(
 
 
 def _constant(name: str, program: int) -> str:
-    return f"{name}_{program}"
+    return f"{name} of {program}"
 
 
 def _owner(owners: dict[str, nn.Module], name: str) -> tuple[nn.Module, str]:
@@ -143,15 +147,15 @@ def _owner(owners: dict[str, nn.Module], name: str) -> tuple[nn.Module, str]:
     return owners[path], leaf
 
 
-def _sizes(program: Program) -> Iterator[Size | GroupCount]:
-    """Yield the sizes of a program that follow the width, in the order of its code."""
+def _sizes(program: Program) -> list[Size | GroupCount]:
+    """Return the sizes of a program that follow the width, in the order of its code."""
     found: list[Size | GroupCount] = []
     for step in program.steps:
         transform(
             (step.args, step.kwargs),
             lambda leaf: found.append(leaf) if isinstance(leaf, Size | GroupCount) else None,
         )
-    yield from found
+    return found
 
 
 def _has_batch(leaf: Size | GroupCount) -> bool:
@@ -173,7 +177,7 @@ def _compiled(program: Program, index: int, dtype_of: str) -> Callable[..., Any]
 def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
     graph = fx.Graph()
     sizes = graph.placeholder("sizes")
-    values = {name: graph.placeholder(name.strip("<>")) for name in program.inputs}
+    values = {name: graph.placeholder(f"input_{i}") for i, name in enumerate(program.inputs)}
     first, looked_up = values[program.inputs[0]], itertools.count()
     batch: list[fx.Node] = []
 

@@ -24,6 +24,7 @@ from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from widthwise.core.errors import TraceError
 from widthwise.slicing.ir import BATCH, BatchSize, InputDevice, ModelDtype, Ref, Shape, Step
 from widthwise.slicing.rules.base import find
 
@@ -61,7 +62,13 @@ class Recorder(SchemaCheckMode):
         self.constants: dict[str, Tensor] = {}
         self._dtype = dtype
         self._names = {id(value): name for name, value in names.items()}
-        self._made: dict[int, str] = {}  # by storage: which value brought it
+        self._held: dict[int, list[tuple[str, Tensor]]] = {}  # by storage: the values that lie there
+        self._parameters: dict[int, str] = {}
+        for name, value in names.items():
+            storage = value.untyped_storage()._cdata
+            self._held.setdefault(storage, []).append((name, value))
+            if isinstance(value, nn.Parameter):
+                self._parameters[storage] = name
         self._alive: list[Any] = list(names.values())  # so that no id is given twice
         self._modules: list[str] = []
         self._grad = torch.is_grad_enabled()
@@ -82,6 +89,7 @@ class Recorder(SchemaCheckMode):
                 return func.decompose(*args, **kwargs)
         recurrent = name in _RECURRENT and func._overloadname == "input"
         result = (_recurrent if recurrent else func)(*args, **kwargs)
+        self._check_written(func, args, kwargs)
         self._record(f"{name.replace('::', '.')}.{func._overloadname}", args, kwargs, result)
         return result
 
@@ -127,7 +135,7 @@ class Recorder(SchemaCheckMode):
         self.steps.append(Step(name, op, args, kwargs, _shape(result), detached, module=module, line=_line()))
         if isinstance(result, Tensor):
             self._names[id(result)] = name
-            self._made.setdefault(result.untyped_storage()._cdata, name)
+            self._held.setdefault(result.untyped_storage()._cdata, []).append((name, result))
             self._alive.append(result)
         return name
 
@@ -142,12 +150,40 @@ class Recorder(SchemaCheckMode):
     def _name(self, value: Tensor) -> str:
         if id(value) not in self._names:
             if isinstance(value, FakeTensor):
-                return self._made[value.untyped_storage()._cdata]  # a factory of torch returns an alias
-            name = f"_constant_{len(self.constants)}"
+                return self._alias(value)
+            name = f"<constant {len(self.constants)}>"  # no parameter has one like it
             self.constants[name] = value
             self._names[id(value)] = name
             self._alive.append(value)
         return self._names[id(value)]
+
+    def _alias(self, value: Tensor) -> str:
+        """Name a known value that torch handed on without an operation: as ``.data``, or from a factory."""
+        held = self._held.get(value.untyped_storage()._cdata, [])
+        found = next(((name, one) for name, one in reversed(held) if _view(one) == _view(value)), None)
+        if found is None:
+            raise TraceError(
+                f"the forward uses a tensor of shape {list(value.shape)} at {_line()} that no operation "
+                "made, but each value must be known. Use detach() instead of .data, and the views of torch."
+            )
+        name, one = found
+        if one.requires_grad and not value.requires_grad:
+            return self._add("aten.detach.default", (Ref(name),), {}, value)
+        return name
+
+    def _check_written(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Refuse a forward that writes into a parameter: it would change the very model that is traced."""
+        for place, argument in enumerate(func._schema.arguments if func._schema.is_mutable else ()):
+            if argument.is_write:
+                given = args[place] if place < len(args) else kwargs.get(argument.name)
+                for value in pytree.tree_leaves(given):
+                    name = isinstance(value, Tensor) and self._parameters.get(value.untyped_storage()._cdata)
+                    if name:
+                        raise TraceError(
+                            f"the forward writes into its parameter {name!r} by {func} at {_line()}, but "
+                            "only training changes parameters. Write it after the optimizer's step, or make "
+                            "it a buffer."
+                        )
 
     def _enter(self, path: str, *_: Any) -> None:
         self._modules.append(path)
@@ -189,6 +225,10 @@ def _recurrent(input: Tensor, hx: Any, params: Any, *flags: Any) -> tuple[Tensor
     directions = 2 if flags[4] else 1  # has_biases, num_layers, dropout, train, bidirectional, batch_first
     output = input.new_empty(*input.shape[:-1], states[0].shape[-1] * directions)
     return output, *(state.clone() for state in states)
+
+
+def _view(value: Tensor) -> tuple[Any, ...]:
+    return value.dtype, value.shape, value.stride(), value.storage_offset()
 
 
 def _shape(value: Any) -> Shape | list[Shape] | None:

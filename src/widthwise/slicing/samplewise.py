@@ -48,11 +48,12 @@ def _rowwise(step: Step, rank: int) -> bool:
         return True
     if space != "aten":  # an operation of the user's own
         return False
-    names = [argument.name for argument in schema_of(step.op).arguments]
+    schema = schema_of(step.op)
+    names = [argument.name for argument in schema.arguments]
     given: dict[str, Any] = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
     if given.get("dropout_p") or (kind in _RANDOM.split() and given.get("p") != 0):
         return False
-    known = kind in _ROWWISE.split() or find(f"aten::{kind}") is elementwise
+    known = kind in _ROWWISE.split() or find(schema.name) is elementwise
     return known and all(axis % rank for axis in _axes(given))
 
 

@@ -35,8 +35,12 @@ class Settler:
         return tuple(factors)
 
     def per_sample(self, axis: Axis) -> Layout:
-        """Return a product of axes without the batch."""
-        return tuple(f // BATCH if isinstance(f, int) and f % BATCH == 0 else f for f in self.layout(axis))
+        """Return a product of axes as it is in a batch of one sample.
+
+        The batch may stand in it more than once: products of pairs of samples (h h^T) are B for each sample
+        of a batch of B, and count as one.
+        """
+        return tuple(_of_one_sample(f) if isinstance(f, int) else f for f in self.layout(axis))
 
     def step(self, step: Step, call: Call | None) -> Step:
         """Return a step whose size arguments follow the groups."""
@@ -71,6 +75,10 @@ class Settler:
         if edit.per_group is not None:
             return GroupCount(layout, edit.per_group)
         return Size(layout)
+
+
+def _of_one_sample(size: int) -> int:
+    return _of_one_sample(size // BATCH) if size and size % BATCH == 0 else size
 
 
 def _has_batch(layout: Layout) -> bool:

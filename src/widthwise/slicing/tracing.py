@@ -98,11 +98,11 @@ def _groups(
     found: Labelled, align: Mapping[str, int] | int, floor: Mapping[str, int] | int
 ) -> list[ChannelGroup]:
     for key, given in (("align", align), ("floor", floor)):
-        for name, number in given.items() if isinstance(given, Mapping) else [("", given)]:
-            if name and name not in found.groups:
+        for name, number in given.items() if isinstance(given, Mapping) else [(None, given)]:
+            if name is not None and name not in found.groups:
                 raise TraceError(unknown_name(key, name, found.groups))
             if type(number) is not int or number < 1:
-                place = f"{key} of {name}" if name else key
+                place = key if name is None else f"{key} of {name}"
                 raise TraceError(
                     f"{place} is {number!r}, but it is a number of channels. Choose a whole number from 1."
                 )

@@ -174,9 +174,16 @@ def arguments(
     """Return the keyword arguments of a factory: the facts that it names, then the options.
 
     Raises:
-        ConfigError: if it has no parameter of an option's name, or one that nothing is known for.
+        ConfigError: if it has no parameter of an option's name, or one that nothing is known for, or does not
+            say what its parameters are.
     """
-    parameters = inspect.signature(factory).parameters
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"model is {target!r}, but Python does not know its parameters ({error}). "
+            "Wrap it in a function that returns the model."
+        ) from error
     by_name = {
         name: parameter
         for name, parameter in parameters.items()

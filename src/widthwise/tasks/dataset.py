@@ -33,9 +33,14 @@ class Signature:
     num_classes: int
 
     def example_inputs(self, batch: int) -> Tensor:
-        """Return zeros [B, *shape] of the type that a batch has."""
-        dtype = torch.int64 if self.kind == "text" else torch.float32
-        return torch.zeros(batch, *self.shape, dtype=dtype)
+        """Return inputs [B, *shape] of the type that a batch has: zeros, or all tokens by turns.
+
+        Tokens differ, since a model does too little with equal ones to be checked on them.
+        """
+        zeros = torch.zeros(batch, *self.shape)
+        if self.kind != "text":
+            return zeros
+        return torch.arange(zeros.numel()).remainder(self.num_classes).view(zeros.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,7 +70,7 @@ class ModelSpec:
                 ) from error
 
     def example_inputs(self, batch: int = 2) -> Tensor:
-        """Return zeros in the shape and type of a batch."""
+        """Return inputs in the shape and type of a batch (see ``Signature.example_inputs``)."""
         return self.signature.example_inputs(batch)
 
 

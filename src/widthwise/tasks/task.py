@@ -210,7 +210,7 @@ class Task:
         return self.model.build(seed)
 
     def example_inputs(self, batch: int = 2) -> Tensor:
-        """Return zeros in the shape and type of a batch, for tracing."""
+        """Return inputs in the shape and type of a batch, for tracing."""
         return self.model.example_inputs(batch)
 
     def class_counts(self) -> npt.NDArray[np.int64]:

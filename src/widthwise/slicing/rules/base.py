@@ -49,8 +49,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     """Register a rule: which axes of an operation's inputs and value are the same channels.
 
     Args:
-        names: Operations, each for all its overloads and in-place forms: ``relu`` of ATen,
-            ``mylib.scan`` of another library.
+        names: Operations, each for all its overloads and in-place forms: ``relu`` (or ``aten.relu``) of
+            ATen, ``mylib.scan`` of another library.
+
+    Raises:
+        TraceError: if an operation has a rule already, or none is called so.
 
     Example:
         >>> @rule("mylib.scan")  # y[b, t, c] = sum over s <= t of x[b, s, c]
@@ -62,9 +65,16 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     """
 
     def add(function: Rule) -> Rule:
-        for name in names:
+        for given in names:
+            name = given.removeprefix("aten.")
             if name in RULES:
                 raise TraceError(f"{name!r} has a rule already, but an operation has one. Use another name.")
+            of_aten = name != given or "." not in name
+            if name.count(".") > 1 or (of_aten and not hasattr(torch.ops.aten, name)):
+                raise TraceError(
+                    f"a rule is registered for {given!r}, but no operation is called so. Name one without "
+                    "its overload: relu or aten.relu of ATen, mylib.scan of another library."
+                )
             RULES[name] = function
         return function
 
@@ -81,14 +91,14 @@ def rule_of(call: Call) -> Rule:
         TraceError: if there is no rule and it works on axes of parameters that may be cut.
     """
     if any(argument.is_out for argument in call.schema.arguments):
-        return _whole
+        return whole
     found = find(call.schema.name)
     if found is not None:
         return found
     kind = call.schema.name.removeprefix("aten::").replace("::", ".")
     free = [atom for labels in call.tensors() for axis in labels for atom in free_atoms(axis)]
     if not any(atom.owned for atom in free):
-        return _whole
+        return whole
     shapes = [
         str(tuple("batch" if size_of(axis) == BATCH else size_of(axis) for axis in labels)).replace("'", "")
         for labels in call.tensors()
@@ -100,7 +110,7 @@ def rule_of(call: Call) -> Rule:
     )
 
 
-def _whole(call: Call) -> Result:
+def whole(call: Call) -> Result:
     """Nothing that goes in is ever cut (positions, masks), so nothing that comes out is."""
     for labels in call.tensors():
         call.keep(*labels)
@@ -127,7 +137,7 @@ class Call:
 
     Attributes:
         algebra: Unification of axes.
-        shape: Shape of the value (a list of shapes where there are several).
+        shape: Shape of the value (of the first, where there are several; ``shapes`` has all).
         edits: Arguments whose numbers follow the size of an axis.
         used: Which of the tensors that it returns are used.
         macs: Products of axes, each a number of multiply-accumulates.
@@ -159,6 +169,12 @@ class Call:
         self._arguments.update(self.step.kwargs)
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise TraceError(
+                f"the rule of {self.step.op} asks for the argument {name!r}, but it has "
+                f"{', '.join(self._arguments)}. Correct the rule; call.get({name!r}) is None where an "
+                "overload has no such argument."
+            )
         return self._seen(self._arguments[name])
 
     def __contains__(self, name: str) -> bool:

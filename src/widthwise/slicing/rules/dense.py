@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, pin, size_of
+from widthwise.slicing.axes import Axis, Mismatch, fixed_axis, pin, product, size_of
 from widthwise.slicing.ir import BatchSize
 from widthwise.slicing.rules.base import Call, Labels, Result, rule
-from widthwise.slicing.rules.products import product
 
 
 @rule("linear")
@@ -89,9 +88,9 @@ def embedding(call: Call) -> Labels:
 
 @rule("embedding_bag")
 def embedding_bag(call: Call) -> Result:
-    """Sums, means or maxima of bags of rows; bags are never cut."""
+    """Sums, means or maxima of bags of rows; bags, and the weights of what is in them, are never cut."""
     vocabulary, width = call["weight"]
-    call.keep(vocabulary, *call["indices"], *call["offsets"])
+    call.keep(vocabulary, *call["indices"], *call["offsets"], *(call["per_sample_weights"] or ()))
     bags, *counts = call.shapes
     # Beside the value: the bag of each index, the size of each bag, and where the maxima came from.
     rest = [(fixed_axis(shape[0]), width)[: len(shape)] for shape in counts]

@@ -10,7 +10,7 @@ from widthwise.slicing.rules.base import TAGS, Call, Labels, Result, rule
 # Those that torch does not tag as pointwise.
 _POINTWISE = """
 alpha_dropout bernoulli cauchy complex dropout exponential feature_alpha_dropout feature_dropout
-floor_divide geometric hardswish log_normal log_sigmoid native_dropout normal poisson polar rand_like
+floor_divide geometric hardswish log_normal log_sigmoid native_dropout poisson polar rand_like
 randint_like randn_like random rrelu uniform
 """
 

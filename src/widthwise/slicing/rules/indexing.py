@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from widthwise.slicing.axes import Axis, Mismatch, size_of
-from widthwise.slicing.rules.base import Call, Labels, rule
+from widthwise.slicing.rules.base import Call, Labels, rule, whole
 
 
 @rule("index")
@@ -84,12 +84,7 @@ def index_add(call: Call) -> Labels:
     return tuple(x)
 
 
-@rule("masked_scatter", "take", "put")
-def by_number(call: Call) -> Labels:
-    """Positions are counted over the whole tensor: nothing of it is ever cut."""
-    for labels in call.tensors():
-        call.keep(*labels)
-    return call.fixed(range(len(call.shape)))
+rule("masked_scatter", "take", "put")(whole)  # positions are counted over the whole tensor
 
 
 def _align(call: Call, x: list[Axis], numbers: list[Axis], dim: int) -> None:

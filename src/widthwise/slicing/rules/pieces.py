@@ -109,8 +109,12 @@ def unbind(call: Call) -> Result:
 
 @rule("cat")
 def cat(call: Call) -> Labels:
-    """Join tensors along an axis; the other axes are the same in all of them."""
-    tensors: list[Labels] = call["tensors"]
+    """Join tensors along an axis; the other axes are the same in all of them.
+
+    As torch does, leave out tensors of shape (0,), whatever the shape of the others.
+    """
+    given: list[Labels] = call["tensors"]
+    tensors = [labels for labels in given if [*map(size_of, labels)] != [0]] or given
     first = list(tensors[0])
     dim = call.dim("dim", len(first))
     for other in tensors[1:]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from widthwise.slicing.axes import Axis, fixed_axis, resolve, size_of
+from widthwise.slicing.axes import fixed_axis, product, resolve, size_of
 from widthwise.slicing.rules.base import Call, Labels, rule
 
 
@@ -37,14 +37,12 @@ def _matmul(call: Call, first: str, second: str) -> Labels:
 
 @rule("scaled_dot_product_attention")
 def attention(call: Call) -> Labels:
-    """Softmax(q k^T / sqrt(e) + mask) v. Where the head size e is cut, the scale stays the full model's.
+    """Softmax(q k^T / sqrt(e) + mask) v. The scale is the full model's, also where the head size e is cut.
 
     With ``enable_gqa`` the heads of q are consecutive groups, one for each head of k and v.
     """
     query, key, value = list(call["query"]), list(call["key"]), list(call["value"])
-    if not call.algebra.inside:
-        call.keep(query[-1], key[-1])
-    elif call["scale"] is None:
+    if call["scale"] is None:  # the kernel would take it from the e that is kept
         call.kwargs["scale"] = 1.0 / math.sqrt(size_of(query[-1]))
     if call["is_causal"]:
         call.keep(query[-2], key[-2])
@@ -85,8 +83,3 @@ def cosine(call: Call) -> Labels:
     call.summed += [("x1", dim, labels[dim]), ("x2", dim, labels[dim])]
     del labels[dim]
     return tuple(labels)
-
-
-def product(*axes: Axis) -> Axis:
-    """Return the row-major product of axes."""
-    return tuple(atom for axis in axes for atom in axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widthwise.slicing.axes import Axis, resolve
-from widthwise.slicing.rules.base import Call, Labels, Result, rule
+from widthwise.slicing.rules.base import Call, Labels, Result, rule, whole
 from widthwise.slicing.rules.elementwise import elementwise
 
 
@@ -72,3 +72,15 @@ def squeeze(call: Call) -> Labels:
     call.rewrite("aten.squeeze.dims", call.step.args[0], dropped)
     kept: list[Axis] = [axis for dim, axis in enumerate(x) if dim not in dropped]
     return tuple(kept)
+
+
+# Predictions are outputs, or are compared with numbers of the same kind: of both every channel stays.
+rule(
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "huber_loss",
+    "mse_loss",
+    "nll_loss2d_forward",
+    "nll_loss_forward",
+    "smooth_l1_loss",
+)(whole)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from widthwise.slicing.axes import fixed_axis, free_axis, resolve, size_of
-from widthwise.slicing.rules.base import Call, Labels, rule
+from widthwise.slicing.axes import fixed_axis, free_axis, product, resolve, size_of
+from widthwise.slicing.rules.base import Call, Labels, Result, rule
+from widthwise.slicing.rules.elementwise import elementwise
 
 
 @rule("view", "reshape", "_unsafe_view")
@@ -43,8 +44,7 @@ def flatten(call: Call) -> Labels:
     if not x:
         return ((),)
     start, end = call.dim("start_dim", len(x)), call.dim("end_dim", len(x))
-    joined = tuple(atom for axis in x[start : end + 1] for atom in resolve(axis))
-    return (*x[:start], joined, *x[end + 1 :])
+    return (*x[:start], product(*x[start : end + 1]), *x[end + 1 :])
 
 
 @rule("view_as_real")
@@ -132,6 +132,12 @@ def make(call: Call) -> Labels:
     result = tuple(free_axis(n) for n in call.shape)
     call.resize("size", result)
     return result
+
+
+@rule("normal")
+def normal(call: Call) -> Result:
+    """Draw numbers: of a size that is given, or one for each position of what is given."""
+    return make(call) if "size" in call else elementwise(call)
 
 
 @rule("arange", "linspace", "scalar_tensor", "eye")
