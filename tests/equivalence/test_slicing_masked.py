@@ -120,22 +120,6 @@ def test_aggregation_equals_a_loop_over_coordinates_for_cohorts_of_mixed_widths_
         torch.testing.assert_close(params[name].double().flatten(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_merged_sums_equal_the_sums_of_all_for_mixed_selectors() -> None:
-    updates = [
-        (spec, {n: torch.ones(s) for n, s in SPACE.shapes(spec).items()})
-        for spec in (spec_of(name, 0.5, 1, 2) for name in SELECTORS.names())
-    ]
-    shapes = {name: tuple(value.shape) for name, value in PARAMS.items()}
-    whole, first, second = (CoordinateMean(shapes) for _ in range(3))
-    for i, (spec, delta) in enumerate(updates):
-        whole.add_(SPACE, spec, delta, 2.0)
-        (first if i % 2 else second).add_(SPACE, spec, delta, 2.0)
-    first.merge_(second)
-    for name in shapes:
-        assert torch.equal(first.total[name], whole.total[name])
-        assert torch.equal(first.weight[name], whole.weight[name])
-
-
 class Data:
     """Eight small images of three classes."""
 
