@@ -15,7 +15,7 @@ from widthwise.aggregation import CoordinateMean, aggregate
 from widthwise.core.params import Params, clone
 from widthwise.core.records import ClientReport, ClientTask, LocalConfig, Mask, SliceSpec
 from widthwise.core.seeds import SeedTree
-from widthwise.heterogeneity import ESTIMATORS
+from widthwise.heterogeneity import ESTIMATORS, intersection
 from widthwise.slicing import SELECTORS, Moment, WidthSpace, trace
 from widthwise.training import OBJECTIVES, ModuleCache, train
 
@@ -252,7 +252,7 @@ def test_estimators_compare_masked_clients_on_their_masks(estimator: str) -> Non
         > 0
         for spec in specs
     ]
-    measured = ESTIMATORS[estimator].value().measure(SPACE, reports, mean)
+    measured = ESTIMATORS[estimator].value().measure(SPACE, reports, mean, intersection(*specs))
     for i, delta in enumerate(deltas):
         on = held[i] if estimator == "restricted" else held[0] & held[1] & held[2]
         own = torch.cat([delta[n].flatten() for n in shapes]).double()

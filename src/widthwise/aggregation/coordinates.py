@@ -81,9 +81,9 @@ class CoordinateMean:
     def _fold(self) -> None:
         """Add what waits to the totals: once for each slice, for each update where there are masks."""
         groups: dict[Any, list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]]] = {}
-        for i, one in enumerate(self._waiting):
-            spec = one[1]
-            groups.setdefault(spec.key() if spec.mask is None else i, []).append(one)
+        for i, waiting in enumerate(self._waiting):
+            spec = waiting[1]
+            groups.setdefault(spec.key() if spec.mask is None else i, []).append(waiting)
         self._waiting = []
         one = torch.ones((), dtype=torch.float64)
         for group in groups.values():

@@ -45,18 +45,18 @@ class WeightedSum:
             [31.0, 42.0]
         """
         shapes = {name: value.shape for name, value in updates[0].items()}
-        pieces = [[p for n in shapes for p in u[n].reshape(-1).split(self._block)] for u in updates]
+        pieces = [[p for n in shapes for p in torch.split(u[n].reshape(-1), self._block)] for u in updates]
         factors = torch.tensor(weights, dtype=torch.float64)
         rows = self._wide[: len(updates)]
         done = 0
         with one_thread():  # the library that multiplies may split a sum over threads
             for first, last, sizes in self._blocks([len(piece) for piece in pieces[0]]):
                 width = sum(sizes)
-                into = [part for row in rows[:, :width].unbind() for part in row.split(sizes)]
+                into = [part for row in rows[:, :width].unbind() for part in torch.split(row, sizes)]
                 torch._foreach_copy_(into, [piece for update in pieces for piece in update[first:last]])
                 torch.mv(rows[:, :width].t(), factors, out=self._sum[done : done + width])
                 done += width
-        parts = self._sum[:done].split([shape.numel() for shape in shapes.values()])
+        parts = torch.split(self._sum[:done], [shape.numel() for shape in shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
     def _blocks(self, sizes: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:

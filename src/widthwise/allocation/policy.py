@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,15 +52,6 @@ class PolicyState:
 
     widths: Widths
     extra: Mapping[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as a JSON-able dictionary; floats survive the round trip exactly."""
-        return {"widths": self.widths.tolist(), "extra": dict(self.extra)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PolicyState:
-        """Return the state that ``to_json`` described."""
-        return cls(np.asarray(data["widths"], dtype=np.float64), dict(data["extra"]))
 
 
 class Policy(BaseModel):

@@ -17,6 +17,7 @@ from torch import nn
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.core.records import RoundRecord
 from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
+from widthwise.engine.disk import Disk
 from widthwise.engine.environment import environment
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import LOCK, FolderLock, cannot_write, write_atomic, write_json, write_text
@@ -65,7 +66,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.disk = path, Disk(path)
         self._rows: list[dict[str, Any]] = []
         self._lock = FolderLock(path, "output folder")
 
@@ -89,6 +90,7 @@ class RunFolder:
             state = load_checkpoint(self.path / "checkpoint", fed)
             (self.path / ERROR).unlink(missing_ok=True)  # it is tried again: what stopped it is past
             if not self.complete:
+                self.disk.check({} if state is None else state.clients)
                 self._rewind(0 if state is None else state.round_index)
             return state
         stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
@@ -183,6 +185,7 @@ class RunFolder:
         """Save the client rows so far and a checkpoint of the state."""
         self._write_clients(keep_before=state.round_index)
         save_checkpoint(self.path / "checkpoint", state, fed.config_hash)
+        self.disk.keep(state.clients)
 
     def _write_clients(self, keep_before: int) -> None:
         path = self.path / "clients.parquet"
