@@ -24,7 +24,7 @@ from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
-from widthwise.tasks import Partition
+from widthwise.tasks import ListedPartition
 
 NOWHERE = Disk(Path("nowhere"))  # these clients keep no state
 
@@ -140,7 +140,7 @@ def test_process_executor_names_the_client_when_a_worker_is_killed(fed):
 
 def test_process_executor_keeps_the_traceback_when_a_client_fails(fed):
     held = fed.task.partition
-    held = Partition(held.offsets, held.indices.clone())
+    held = ListedPartition(held.offsets, held.indices.clone())
     fed = replace(fed, task=replace(fed.task, partition=held))
     victim = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[1]
     fed.task.partition.client(victim)[0] = 10**9

@@ -74,7 +74,7 @@ class Policy(BaseModel):
 
     def init(self, population: Population) -> PolicyState:
         """Return the state before the first round: every client at its capacity."""
-        return PolicyState(population.capacities.astype(np.float64))
+        return PolicyState(population.capacities)
 
     def allocate(
         self, state: PolicyState, population: Population, cohort: Cohort, rng: np.random.Generator

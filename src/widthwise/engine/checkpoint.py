@@ -38,15 +38,15 @@ def save_checkpoint(folder: Path, state: ServerState, config_hash: str) -> None:
     stem = f"round-{state.round_index:06d}"
     tensors = {f"{group}|{name}": value.contiguous() for group, name, value in _flatten(state)}
     path = folder / f"{stem}.safetensors"
-    data = safetensors.torch.save(tensors)
-    write_atomic(path, lambda temporary: temporary.write_bytes(data))
+    # Not by way of bytes in memory: with a million clients they are as large as all that is kept of them.
+    write_atomic(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
     write_json(
         folder / f"{stem}.json",
         {
             "format": FORMAT,
             "round": state.round_index,
             "config_hash": config_hash,
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "sha256": _sha256(path),
             "policy": dict(state.policy.extra),
             "measured": state.measured,
         },
@@ -69,11 +69,11 @@ def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
         return None
     path = records[-1]
     try:
-        data = path.with_suffix(".safetensors").read_bytes()
+        stored = path.with_suffix(".safetensors")
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if hashlib.sha256(data).hexdigest() != record["sha256"]:
+        if _sha256(stored) != record["sha256"]:
             raise ValueError("its tensors are not the ones that were saved")
-        tensors = safetensors.torch.load(data)
+        tensors = safetensors.torch.load_file(stored)
         if record.get("format") != FORMAT or record["config_hash"] != fed.config_hash:
             raise CheckpointError(
                 f"checkpoint is {str(path)!r}, but it was written by another configuration or version. "
@@ -88,6 +88,11 @@ def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
             f"checkpoint is {str(path)!r}, but it is damaged ({why}). "
             "Remove the folder and start the run again, or restore it from a copy."
         ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flatten(state: ServerState) -> list[tuple[str, str, Tensor]]:

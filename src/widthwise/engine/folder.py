@@ -21,6 +21,7 @@ from widthwise.engine.disk import Disk
 from widthwise.engine.environment import environment
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import LOCK, FolderLock, cannot_write, write_atomic, write_json, write_text
+from widthwise.engine.round import listed_clients
 from widthwise.engine.state import ServerState
 from widthwise.heterogeneity import label_divergence
 
@@ -241,15 +242,16 @@ class RunFolder:
 
 def describe_partition(fed: Federation) -> dict[str, Any]:
     """Return the content of ``partition.json``."""
-    task = fed.task
-    counts = task.class_counts()
+    task, listed = fed.task, listed_clients(fed)
+    counts = task.class_counts(listed)
     return {
         "hash": task.partition.digest(),
         "num_clients": len(task.capacities),
         "num_classes": task.train.num_classes,
         "class_names": list(task.train.class_names),
+        "clients": list(listed),
         "class_counts": counts.tolist(),
-        "label_divergence": label_divergence(counts).tolist(),
-        "capacities": [float(c) for c in task.capacities],
+        "label_divergence": label_divergence(counts, task.class_totals()).tolist(),
+        "capacities": task.capacities[list(listed)].tolist(),
         "tiers": list(task.tiers),
     }

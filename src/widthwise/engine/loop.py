@@ -24,14 +24,18 @@ from widthwise.engine.federation import Federation
 from widthwise.engine.files import write_text
 from widthwise.engine.fold import RoundOutcome, finish_round
 from widthwise.engine.folder import ERROR, RunFolder
-from widthwise.engine.round import Broadcast, RoundPlan, assignments, plan_round
+from widthwise.engine.round import (
+    MAX_LISTED_CLIENTS,
+    Broadcast,
+    RoundPlan,
+    assignments,
+    listed_clients,
+    plan_round,
+)
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.engine.sinks import Sink, TensorBoardSink
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
-
-MAX_LISTED_CLIENTS = 1000
-"""Up to so many clients, ``clients.parquet`` lists all in each round; beyond, participants only."""
 
 
 def run_federation(
@@ -156,8 +160,8 @@ def _client_rows(
     outcome: RoundOutcome,
 ) -> list[dict[str, Any]]:
     trained = {one.client_id: one for one in outcome.trained}
-    everybody = len(fed.task.capacities) <= MAX_LISTED_CLIENTS
-    listed = range(len(fed.task.capacities)) if everybody else plan.cohort.client_ids
+    everybody = fed.task.num_clients <= MAX_LISTED_CLIENTS
+    listed = range(fed.task.num_clients) if everybody else plan.cohort.client_ids
     rows = []
     for i in listed:
         one = trained.get(i)
@@ -181,6 +185,7 @@ def _client_rows(
 def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     evaluated = [r for r in rounds if r["accuracy"] is not None]
     best = max(evaluated, key=lambda r: r["accuracy"])
+    listed = list(listed_clients(fed))
     control = budget_summary(fed, rounds, state.policy.extra.get("carry", 0.0))
     return {
         "name": fed.label,
@@ -200,7 +205,7 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "compute": "dense" if Trait.DENSE in fed.method.selector.traits else "masked",
         "seconds": sum(r["seconds"] for r in rounds),
         "config_hash": fed.config_hash,
-        "widths": [float(w) for w in state.policy.widths],
-        "estimates": [float(e) for e in state.estimates] if state.measured else None,
+        "widths": state.policy.widths[listed].tolist(),
+        "estimates": state.estimates[listed].tolist() if state.measured else None,
         **({"control": control} if control else {}),
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 
@@ -14,6 +15,9 @@ from widthwise.engine.disk import Disk
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
 from widthwise.slicing import Moment, WidthSpace
+
+MAX_LISTED_CLIENTS = 1000
+"""Up to so many clients, the run folder describes all; beyond, only those that are in a cohort."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,17 @@ def sample_cohort(fed: Federation, round_index: int) -> Cohort:
     rng = fed.seeds.at("sampling", round_index).numpy()
     ids = rng.choice(len(fed.task.capacities), size=fed.training.cohort, replace=False)
     return Cohort(round_index, tuple(sorted(int(i) for i in ids)))
+
+
+def listed_clients(fed: Federation) -> Sequence[int]:
+    """Return the clients that a run folder describes one by one, in ascending order.
+
+    All of them up to ``MAX_LISTED_CLIENTS``; beyond, those that are in a cohort of the run.
+    """
+    if fed.task.num_clients <= MAX_LISTED_CLIENTS:
+        return range(fed.task.num_clients)
+    cohorts = (sample_cohort(fed, t).client_ids for t in range(fed.training.rounds))
+    return sorted(set(chain.from_iterable(cohorts)))
 
 
 def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerState]:

@@ -94,8 +94,9 @@ class Estimator(BaseModel):
             smoothed[client] = self.beta * smoothed[client] + (1 - self.beta) * measure
         before = max(round_index - self.adapt_every, 0)
         mean = smoothed.mean()
-        rescale = round_index // self.normalise_every > before // self.normalise_every and mean > 0
-        return smoothed / mean if rescale else smoothed
+        if round_index // self.normalise_every > before // self.normalise_every and mean > 0:
+            smoothed /= mean
+        return smoothed
 
 
 def relative_divergence(delta: Mapping[str, Tensor], mean: Mapping[str, Tensor], eps: float) -> float:
