@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from widthwise.aggregation import CoordinateMean, aggregate, server_step, sums
-from widthwise.aggregation.coordinates import WAITING
+from widthwise.aggregation.coordinates import MOST
 from widthwise.core.errors import ConfigError, RunError, SliceError
 from widthwise.core.records import Mask
 from widthwise.slicing import trace
@@ -59,11 +59,11 @@ def test_server_step_zeroes_uncovered_coordinates_under_the_zero_rule(net):
     assert torch.equal(new["0.weight"][covered["0.weight"]], params["0.weight"][covered["0.weight"]])
 
 
-@pytest.mark.parametrize("count", [1, WAITING - 1, WAITING, 3 * WAITING + 2])
-@pytest.mark.parametrize("block", [3, 10**6])
-def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch, count, block):
+@pytest.mark.parametrize("count", [1, 7, MOST, 2 * MOST + 5])
+@pytest.mark.parametrize("buffer", [3 * MOST, 10**6])
+def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch, count, buffer):
     """Slices of several widths and masks, one after the other and in turn; sums cut at odd places."""
-    monkeypatch.setattr(sums, "BLOCK", block)
+    monkeypatch.setattr(sums, "BUFFER", buffer)
     params, space = net
     generator = torch.Generator().manual_seed(count)
     shapes = {name: tuple(value.shape) for name, value in params.items()}

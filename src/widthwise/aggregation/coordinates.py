@@ -17,8 +17,9 @@ from widthwise.core.params import Params, first_non_finite
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 
-WAITING = 8
-"""So many updates are summed in one go: a total in float64 is then read and written once for all of them."""
+MODELS, MOST = 8, 32
+"""Updates wait to be summed in one go until they are as large as so many models, or as many as that: a total
+in float64 is then read and written once for all of them."""
 
 
 class CoordinateMean:
@@ -29,8 +30,8 @@ class CoordinateMean:
         mean_j = sum_i w_i m_ij delta_ij / sum_i w_i m_ij      where the denominator is > 0, else 0
 
     Source: HAS-FL, Algorithm 1, line 18, with w_i = n_i. Departs: sums are kept in float64, so that the
-    order of the updates matters only in the last bits of float64. Among ``WAITING`` updates those of one
-    slice are summed first, so it is fastest where equal slices come one after the other.
+    order of the updates matters only in the last bits of float64. Of the updates that wait, those of
+    one slice are summed first, so it is fastest where equal slices come one after the other.
 
     Args:
         shapes: Global shape of every parameter.
@@ -39,8 +40,9 @@ class CoordinateMean:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
         self._weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        size = sum(value.numel() for value in self._total.values())
-        self._weighted_sum = WeightedSum(WAITING, size)
+        self._size = sum(value.numel() for value in self._total.values())
+        self._weighted_sum = WeightedSum(self._size)
+        self._coordinates = 0  # of the updates that wait
         self._waiting: list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]] = []
 
     def add_(self, space: Space, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
@@ -75,7 +77,8 @@ class CoordinateMean:
                     f"{spec.width:g} has shape {tuple(shape)}. Send the update together with its own spec."
                 )
         self._waiting.append((space, spec, delta, weight))
-        if len(self._waiting) == WAITING:
+        self._coordinates += sum(value.numel() for value in delta.values())
+        if self._coordinates >= MODELS * self._size or len(self._waiting) == MOST:
             self._fold()
 
     def _fold(self) -> None:
@@ -84,7 +87,7 @@ class CoordinateMean:
         for i, waiting in enumerate(self._waiting):
             spec = waiting[1]
             groups.setdefault(spec.key() if spec.mask is None else i, []).append(waiting)
-        self._waiting = []
+        self._waiting, self._coordinates = [], 0
         one = torch.ones((), dtype=torch.float64)
         for group in groups.values():
             space, spec, _, _ = group[0]
