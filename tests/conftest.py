@@ -76,6 +76,7 @@ def write_run_folder(
         "num_clients": clients,
         "num_classes": 10,
         "class_names": [str(c) for c in range(10)],
+        "clients": list(range(clients)),
         "class_counts": counts.tolist(),
         "label_divergence": divergence.tolist(),
         "capacities": capacities.tolist(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -14,14 +15,18 @@ from widthwise.core.errors import DivergenceError, RunError
 from widthwise.core.records import SliceSpec
 from widthwise.engine import EngineConfig
 from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.disk import Disk
 from widthwise.engine.executors import EXECUTORS
-from widthwise.engine.round import Broadcast, plan_round
+from widthwise.engine.executors.process import WINDOW
+from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
-from widthwise.tasks import Partition
+from widthwise.tasks import ListedPartition
+
+NOWHERE = Disk(Path("nowhere"))  # these clients keep no state
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +54,10 @@ def runner_of(fed):
 
 def reports_of(fed, executor):
     plan, state = plan_round(fed, ServerState.initial(fed))
-    reports = {r.client_id: r for r in executor.run(Broadcast.of(state), plan.assignments)}
-    assert set(reports) == set(plan.cohort.client_ids)
-    return reports
+    assert sorted(plan.widths) == list(plan.cohort.client_ids)
+    reports = list(executor.run(Broadcast.of(state), assignments(fed, state, plan, NOWHERE)))
+    assert [r.client_id for r in reports] == list(plan.widths)  # in their order, whoever is ready first
+    return {r.client_id: r for r in reports}
 
 
 def assert_equal(a, b):
@@ -93,10 +99,29 @@ def test_executor_names_client_round_and_stage_when_training_diverges(fed, entry
 @pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
 def test_executor_names_the_client_when_a_slice_does_not_fit(fed, entry):
     plan, state = plan_round(fed, ServerState.initial(fed))
-    alien = replace(plan.assignments[0], spec=SliceSpec(0.5, {"nowhere": range(1)}))
+    alien = replace(next(assignments(fed, state, plan, NOWHERE)), spec=SliceSpec(0.5, {"nowhere": range(1)}))
     message = rf"client {alien.client_id}, round 0, stage training: SliceError: the spec's groups are nowhere"
     with entry.value(runner_of(fed), 1) as executor, pytest.raises(RunError, match=message):
         list(executor.run(Broadcast.of(state), [alien]))
+
+
+@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
+def test_executor_takes_few_assignments_ahead_of_the_reports_that_it_gives(fed, entry):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    few = list(assignments(fed, state, plan, NOWHERE))
+    slow = replace(few[0], config=replace(few[0].config, local_epochs=30))
+    taken = []
+
+    def coming():
+        for assignment in (slow, *few * 8):
+            taken.append(assignment)
+            yield assignment
+
+    with entry.value(runner_of(fed), 2) as executor:
+        for given, report in enumerate(executor.run(Broadcast.of(state), coming())):
+            assert report.client_id == taken[given].client_id
+            assert len(taken) - given <= WINDOW * 2
+    assert len(taken) == given + 1 == 33
 
 
 def test_configuration_knows_every_executor():
@@ -115,7 +140,7 @@ def test_process_executor_names_the_client_when_a_worker_is_killed(fed):
 
 def test_process_executor_keeps_the_traceback_when_a_client_fails(fed):
     held = fed.task.partition
-    held = Partition(held.offsets, held.indices.clone())
+    held = ListedPartition(held.offsets, held.indices.clone())
     fed = replace(fed, task=replace(fed.task, partition=held))
     victim = plan_round(fed, ServerState.initial(fed))[0].cohort.client_ids[1]
     fed.task.partition.client(victim)[0] = 10**9

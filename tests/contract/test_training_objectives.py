@@ -150,7 +150,9 @@ def test_objective_updates_the_server_state_without_changing_its_input(
     }
     report = client(objective, 0.5)
     holders = count_holders(lambda width: space.mask(space.nested(width)), CAPACITIES)
-    new = objective.server_update(space, server, [report], holders)
+    fold = objective.server(space, server, holders)
+    fold.add_(report)
+    new = fold.finish()
     assert set(new) == set(objective.server_state)
     mask = space.mask(report.spec)
     for name, tensors in new.items():

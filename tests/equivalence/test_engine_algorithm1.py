@@ -15,7 +15,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.seeds import SeedTree
-from widthwise.engine.round import Broadcast, finish_round, plan_round, sample_cohort
+from widthwise.engine.disk import Disk
+from widthwise.engine.fold import finish_round
+from widthwise.engine.round import Broadcast, assignments, plan_round, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.studies.build import build
@@ -139,15 +141,20 @@ def transcription(fed, guarantee):
         yield [v.clone() for v in w], h.copy(), p.copy()
 
 
+def engine_round(fed, runner, state, disk):
+    plan, state = plan_round(fed, state)
+    todo = list(assignments(fed, state, plan, disk))
+    answers = ((a, runner(Broadcast.of(state), a)) for a in todo)
+    return finish_round(fed, state, answers, disk)
+
+
 @pytest.mark.parametrize("guarantee", [True, False])
-def test_engine_equals_algorithm_1_over_three_rounds(guarantee):
+def test_engine_equals_algorithm_1_over_three_rounds(guarantee, tmp_path):
     fed = build(config(guarantee))
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
     state = ServerState.initial(fed)
     for w, h, p in transcription(fed, guarantee):
-        plan, state = plan_round(fed, state)
-        reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
-        state, _ = finish_round(fed, state, plan, reports)
+        state, _ = engine_round(fed, runner, state, Disk(tmp_path))
         for ours, theirs in zip(state.params.values(), w, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-6)
         np.testing.assert_allclose(state.estimates, h, rtol=1e-3)
@@ -157,7 +164,7 @@ def test_engine_equals_algorithm_1_over_three_rounds(guarantee):
     assert not np.allclose(state.policy.widths, CAPACITIES)
 
 
-def test_full_width_full_cohort_equals_fedavg_by_hand():
+def test_full_width_full_cohort_equals_fedavg_by_hand(tmp_path):
     """w(t+1) = sum_i n_i w_i / sum_i n_i with every client at width 1 and in every cohort."""
     base = config(True).to_dict()
     base["capacity"] = {"tiers": [1.0], "shares": [1.0]}
@@ -173,9 +180,7 @@ def test_full_width_full_cohort_equals_fedavg_by_hand():
         for j in range(len(start))
     ]
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
-    state, outcome = finish_round(fed, state, plan, reports)
+    state, outcome = engine_round(fed, runner, ServerState.initial(fed), Disk(tmp_path))
     assert outcome.coverage == 1.0
     for ours, theirs in zip(state.params.values(), expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-6)

@@ -15,7 +15,7 @@ from widthwise.aggregation import CoordinateMean, aggregate
 from widthwise.core.params import Params, clone
 from widthwise.core.records import ClientReport, ClientTask, LocalConfig, Mask, SliceSpec
 from widthwise.core.seeds import SeedTree
-from widthwise.heterogeneity import ESTIMATORS
+from widthwise.heterogeneity import ESTIMATORS, intersection
 from widthwise.slicing import SELECTORS, Moment, WidthSpace, trace
 from widthwise.training import OBJECTIVES, ModuleCache, train
 
@@ -118,22 +118,6 @@ def test_aggregation_equals_a_loop_over_coordinates_for_cohorts_of_mixed_widths_
         assert covered[name].flatten().tolist() == held[name]
         expected = value.double().flatten() + torch.tensor(means[name], dtype=torch.float64)
         torch.testing.assert_close(params[name].double().flatten(), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_merged_sums_equal_the_sums_of_all_for_mixed_selectors() -> None:
-    updates = [
-        (spec, {n: torch.ones(s) for n, s in SPACE.shapes(spec).items()})
-        for spec in (spec_of(name, 0.5, 1, 2) for name in SELECTORS.names())
-    ]
-    shapes = {name: tuple(value.shape) for name, value in PARAMS.items()}
-    whole, first, second = (CoordinateMean(shapes) for _ in range(3))
-    for i, (spec, delta) in enumerate(updates):
-        whole.add_(SPACE, spec, delta, 2.0)
-        (first if i % 2 else second).add_(SPACE, spec, delta, 2.0)
-    first.merge_(second)
-    for name in shapes:
-        assert torch.equal(first.total[name], whole.total[name])
-        assert torch.equal(first.weight[name], whole.weight[name])
 
 
 class Data:
@@ -268,7 +252,7 @@ def test_estimators_compare_masked_clients_on_their_masks(estimator: str) -> Non
         > 0
         for spec in specs
     ]
-    measured = ESTIMATORS[estimator].value().measure(SPACE, reports, mean)
+    measured = ESTIMATORS[estimator].value().measure(SPACE, reports, mean, intersection(*specs))
     for i, delta in enumerate(deltas):
         on = held[i] if estimator == "restricted" else held[0] & held[1] & held[2]
         own = torch.cat([delta[n].flatten() for n in shapes]).double()

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from widthwise.cli import app
 from widthwise.engine import Federation, RunResult, loop, run_federation
+from widthwise.engine.disk import Disk
 from widthwise.engine.round import sample_cohort
 from widthwise.methods import build_method
 from widthwise.studies.build import build
@@ -77,8 +78,10 @@ def test_clients_that_never_train_do_not_count_as_holders_of_a_coordinate(done: 
     for key, value in tensors(done.path).items():
         group, name = key.split("|")
         groups.setdefault(group, {})[name] = value
-    assert [group for group in groups if group.startswith("client/")] == ["client/3/client_control"]
-    own, server = groups["client/3/client_control"], groups["server/server_control"]
+    ((client, round_index),) = groups["registered"]["states"].tolist()
+    assert client == 3
+    own = Disk(done.path).read(client, round_index)["client_control"]
+    server = groups["server/server_control"]
     assert any(value.any() for value in own.values())
     torch.testing.assert_close(server, own)
 

@@ -71,6 +71,7 @@ def content(folder: Path) -> dict:
         "rounds": rounds,
         "clients": pd.read_parquet(folder / "clients.parquet"),
         "state": safetensors.torch.load_file(folder / "checkpoint" / f"round-{ROUNDS:06d}.safetensors"),
+        "controls": {p.name: safetensors.torch.load_file(p) for p in (folder / "clients").iterdir()},
     }
 
 
@@ -78,9 +79,13 @@ def assert_same(ours: dict, theirs: dict) -> None:
     assert ours["result"] == theirs["result"]
     assert ours["rounds"] == theirs["rounds"]
     pd.testing.assert_frame_equal(ours["clients"], theirs["clients"], check_exact=True)
-    assert ours["state"].keys() == theirs["state"].keys()
-    for name, value in theirs["state"].items():
-        assert torch.equal(ours["state"][name], value), name
+    assert ours["controls"].keys() == theirs["controls"].keys()
+    pairs = [(ours["state"], theirs["state"])]
+    pairs += [(ours["controls"][name], controls) for name, controls in theirs["controls"].items()]
+    for mine, other in pairs:
+        assert mine.keys() == other.keys()
+        for name, value in other.items():
+            assert torch.equal(mine[name], value), name
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,9 @@ def undisturbed(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     run(config(), folder)
     found = content(folder)
-    assert any(name.startswith("client/") for name in found["state"])
+    states = found["state"]["registered|states"].tolist()
+    assert sorted(found["controls"]) == sorted(f"{i}-{t}.safetensors" for i, t in states)  # and no others
+    assert all(any(v.any() for v in control.values()) for control in found["controls"].values())
     assert any(name.startswith("server/") for name in found["state"])
     assert len(found["clients"]) == ROUNDS * 8
     return found
@@ -142,13 +149,13 @@ def test_run_is_saved_up_to_the_last_round_when_interrupted(undisturbed, tmp_pat
 
 
 def test_run_stops_when_the_disk_is_full_and_goes_on_afterwards(undisturbed, tmp_path, monkeypatch):
-    # Three files when the folder is made and three for each checkpoint: the second checkpoint's client
-    # rows are still written, its tensors are not.
+    # Three files when the folder is made, four client states in each round and three files for each
+    # checkpoint: the second checkpoint's client rows are still written, its tensors are not.
     calls, original = [], os.fsync
 
     def full(handle):
         calls.append(handle)
-        if len(calls) > 7:
+        if len(calls) > 3 + 4 * 4 + 3 + 4 * 4 + 1:
             raise OSError(errno.ENOSPC, "No space left on device")
         return original(handle)
 
@@ -157,6 +164,40 @@ def test_run_stops_when_the_disk_is_full_and_goes_on_afterwards(undisturbed, tmp
         run(config(), tmp_path / "run")
     monkeypatch.undo()
     assert [p.name for p in (tmp_path / "run" / "checkpoint").glob("*.json")] == ["round-000004.json"]
+    run(config(), tmp_path / "run", resume=True)
+    assert_same(content(tmp_path / "run"), undisturbed)
+
+
+class Killed(BaseException):
+    """Nothing that a run handles: whatever comes after it did not happen."""
+
+
+@pytest.mark.parametrize(
+    ("what", "when"),
+    [
+        ("replace", 3 + 4 * 2 + 1),  # in the third round: one of its four client states is there
+        ("replace", 3 + 4 * 4 + 1),  # its client rows are saved, the first checkpoint is not
+        ("replace", 3 + 4 * 8 + 3 + 2),  # the tensors of the second checkpoint are there, its record is not
+        ("unlink", 1),  # a new checkpoint is there, and all that only older ones name
+        ("unlink", 6),  # in the midst of removing it
+    ],
+)
+def test_run_gives_the_same_bits_when_it_dies_around_its_client_states(
+    undisturbed, tmp_path, monkeypatch, what, when
+):
+    calls, original = [], getattr(Path, what)
+
+    def dying(path, *args, **kwargs):
+        calls.append(path)
+        if len(calls) > when:
+            raise Killed
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, what, dying)
+    with pytest.raises(Killed):
+        run(config(), tmp_path / "run")
+    monkeypatch.undo()
+    assert not (tmp_path / "run" / "result.json").exists()
     run(config(), tmp_path / "run", resume=True)
     assert_same(content(tmp_path / "run"), undisturbed)
 
@@ -246,11 +287,19 @@ def test_run_refuses_a_damaged_checkpoint(copy, how):
     assert sorted(p.name for p in copy.rglob("*")) == before
 
 
+def test_run_refuses_to_go_on_without_the_state_of_a_client(copy):
+    state = sorted((copy / "clients").iterdir())[0]
+    state.unlink()
+    with pytest.raises(
+        CheckpointError, match=rf"client state .*{state.name}' is missing, but the checkpoint"
+    ):
+        run(config(), copy, resume=True)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"policy": None}, "not subscriptable"),
-        ({"policy": {}}, "it lacks 'widths'"),
+        ({"policy": None}, "not iterable"),
         ({"round": "x"}, "invalid literal"),
         ({"round": -1}, "it says that it is of round -1"),
     ],

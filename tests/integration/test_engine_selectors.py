@@ -13,13 +13,16 @@ import pytest
 import safetensors.torch
 import torch
 
+from widthwise.core.records import ClientReport
 from widthwise.core.traits import Trait
 from widthwise.engine import Federation, loop, run_federation
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.codec import decode_report, encode_report
 from widthwise.engine.costs import slice_cost
+from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
-from widthwise.engine.round import Broadcast, dispatch, finish_round, plan_round
+from widthwise.engine.fold import RoundOutcome, finish_round
+from widthwise.engine.round import Assignment, Broadcast, assignments, dispatch, plan_round
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
@@ -130,26 +133,38 @@ def test_run_ends_in_the_same_bits_when_interrupted_and_resumed_elsewhere(
     assert content(tmp_path / "run") == expected
 
 
-def one_round(fed: Federation, state: ServerState) -> tuple[Any, list[Any], ServerState, Any]:
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+def planned(fed: Federation, state: ServerState, disk: Disk) -> tuple[list[Assignment], ServerState]:
     plan, state = plan_round(fed, state)
+    return list(assignments(fed, state, plan, disk)), state
+
+
+def one_round(
+    fed: Federation, state: ServerState, disk: Disk
+) -> tuple[list[Assignment], list[ClientReport], ServerState, RoundOutcome]:
+    todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
-    return plan, reports, *finish_round(fed, state, plan, reports)
+    reports = [runner(Broadcast.of(state), a) for a in todo]
+    return todo, reports, *finish_round(fed, state, zip(todo, reports, strict=True), disk)
 
 
-def test_a_masked_client_receives_zeros_outside_its_mask_and_reports_none() -> None:
+def test_a_masked_client_receives_zeros_outside_its_mask_and_reports_none(disk: Disk) -> None:
     fed = with_method(name="fiarse", objective="control-variates")
     state = ServerState.initial(fed)
     for _ in range(2):  # in the second round the controls are no longer zero
-        plan, reports, new, outcome = one_round(fed, state)
-        for a, report in zip(plan.assignments, reports, strict=True):
+        todo, reports, new, outcome = one_round(fed, state, disk)
+        for a, report in zip(todo, reports, strict=True):
             task = dispatch(fed.space, Broadcast.of(state), a)
             mask = a.spec.mask.kept
             assert mask
             for tensors in (task.params, *task.state.values(), report.delta, *report.state.values()):
                 assert all(not tensors[name][~kept].any() for name, kept in mask.items())
             assert all(torch.equal(task.params[n][m], state.params[n][m]) for n, m in mask.items())
-        masks = [a.spec.mask.kept for a in plan.assignments]
+        masks = [a.spec.mask.kept for a in todo]
         for name, value in new.params.items():
             trained = (
                 torch.stack([m[name] for m in masks]).any(0) if name in masks[0] else torch.ones(value.shape)
@@ -160,11 +175,11 @@ def test_a_masked_client_receives_zeros_outside_its_mask_and_reports_none() -> N
     assert outcome.ever_covered < 1
 
 
-def test_masked_compute_costs_the_macs_of_the_full_model_and_the_bytes_of_its_values() -> None:
+def test_masked_compute_costs_the_macs_of_the_full_model_and_the_bytes_of_its_values(disk: Disk) -> None:
     fed = with_method(name="fiarse")
-    plan, reports, _, _ = one_round(fed, ServerState.initial(fed))
+    todo, reports, _, _ = one_round(fed, ServerState.initial(fed), disk)
     # 64 x 16, 16 x 16 and 16 x 10 weights have a bit each: 1440 / 8 bytes of mask.
-    for a, report in zip(plan.assignments, reports, strict=True):
+    for a, report in zip(todo, reports, strict=True):
         cost = client_cost(fed, a, report)
         width = fed.task.capacities[a.client_id]
         assert cost.macs == 3 * (64 * 16 + 16 * 16 + 16 * 10) * report.num_examples * 4
@@ -173,18 +188,18 @@ def test_masked_compute_costs_the_macs_of_the_full_model_and_the_bytes_of_its_va
 
 
 @pytest.mark.parametrize("entry", [e for e in SELECTORS if e.name != "magnitude"], ids=lambda e: e.name)
-def test_dense_selectors_cost_what_nested_slices_cost(entry: Any) -> None:
+def test_dense_selectors_cost_what_nested_slices_cost(entry: Any, disk: Disk) -> None:
     fed = with_method(name="heterofl", selector=entry.name)
-    plan, reports, _, _ = one_round(fed, ServerState.initial(fed))
-    for a, report in zip(plan.assignments, reports, strict=True):
+    todo, reports, _, _ = one_round(fed, ServerState.initial(fed), disk)
+    for a, report in zip(todo, reports, strict=True):
         nested = fed.space.nested(float(fed.task.capacities[a.client_id]))
         expected = slice_cost(fed.space, fed.method.objective, nested, nested, report.num_examples * 4)
         assert client_cost(fed, a, report) == expected
 
 
-def test_report_of_a_masked_client_survives_the_wire() -> None:
+def test_report_of_a_masked_client_survives_the_wire(disk: Disk) -> None:
     fed = with_method(name="fiarse")
-    _, reports, _, _ = one_round(fed, ServerState.initial(fed))
+    _, reports, _, _ = one_round(fed, ServerState.initial(fed), disk)
     for report in reports:
         back = decode_report(encode_report(report))
         assert back.spec.width == report.spec.width
@@ -228,35 +243,35 @@ def test_tiers_are_evaluated_on_the_slice_that_the_selector_ships(selector: str)
 
 
 @pytest.mark.parametrize("selector", ["rolling", "random-aligned", "importance"])
-def test_distillation_gives_the_teacher_a_slice_that_holds_the_student(selector: str) -> None:
+def test_distillation_gives_the_teacher_a_slice_that_holds_the_student(selector: str, disk: Disk) -> None:
     fed = with_method(name="fjord", selector=selector)
     state = ServerState.initial(fed)
     for t in range(3):
-        plan, reports, state, _ = one_round(fed, state)
+        todo, reports, state, _ = one_round(fed, state, disk)
         assert len(reports) == 4
-        for a in plan.assignments:
+        for a in todo:
             assert a.context_spec.width == fed.task.capacities[a.client_id]
             assert all(set(a.spec.kept[g]) <= set(a.context_spec.kept[g]) for g in a.spec.kept)
         assert state.round_index == t + 1
 
 
-def test_random_slices_depend_on_the_seed_of_the_run_and_on_no_other_stream() -> None:
+def test_random_slices_depend_on_the_seed_of_the_run_and_on_no_other_stream(disk: Disk) -> None:
     fed = with_method(name="federated-dropout")
     state = ServerState.initial(fed)
-    plan, _ = plan_round(fed, state)
-    for a in plan.assignments:
+    todo, _ = planned(fed, state, disk)
+    for a in todo:
         moment = Moment(a.client_id, 0, fed.seeds.at("selection"), state.params)
         assert fed.method.selector.select(fed.space, a.spec.width, moment).key() == a.spec.key()
     other = replace(fed, seed=4)
-    again = {a.client_id: a.spec.key() for a in plan_round(other, state)[0].assignments}
-    assert any(again.get(a.client_id, a.spec.key()) != a.spec.key() for a in plan.assignments)
+    again = {a.client_id: a.spec.key() for a in planned(other, state, disk)[0]}
+    assert any(again.get(a.client_id, a.spec.key()) != a.spec.key() for a in todo)
 
 
 @pytest.mark.parametrize("selector", [e.name for e in SELECTORS if Trait.COMMON in e.value().traits])
-def test_common_core_is_measured_where_a_round_has_one(selector: str) -> None:
+def test_common_core_is_measured_where_a_round_has_one(selector: str, disk: Disk) -> None:
     fed = with_method(name="hasfl", selector=selector, estimator="common-core", warmup=0, adapt_every=1)
-    plan, _, state, _ = one_round(fed, ServerState.initial(fed))
-    taking_part = list(plan.cohort.client_ids)
+    todo, _, state, _ = one_round(fed, ServerState.initial(fed), disk)
+    taking_part = [a.client_id for a in todo]
     assert state.measured
     assert (state.estimates[taking_part] != 1).all()
     assert OBJECTIVES["plain"].value() == fed.method.objective

@@ -12,7 +12,7 @@ import torch
 from widthwise.engine import Federation, run_federation
 from widthwise.slicing import trace
 from widthwise.studies import RunConfig, build
-from widthwise.tasks import MODELS, Partition, Signature, Task, TextSet, resolve_model
+from widthwise.tasks import MODELS, ListedPartition, Signature, Task, TextSet, resolve_model
 
 CAPACITIES = [0.25, 0.5, 1.0, 1.0]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def federation(model: str) -> Federation:
     spec = resolve_model(model, TEXT, OPTIONS.get(model, {}))
     tokens = torch.arange(262, dtype=torch.uint8) % 7  # counts to seven again and again
     text = TextSet("counting", TEXT, tuple("0123456"), tokens, torch.arange(256))
-    held = Partition(torch.arange(0, 257, 64), torch.arange(256))
+    held = ListedPartition(torch.arange(0, 257, 64), torch.arange(256))
     task = Task("counting", text, text, held, np.array(CAPACITIES), (0.25, 0.5, 1.0), spec)
     space = trace(spec.build(fed.seed), spec.example_inputs(), freeze=spec.freeze)
     return replace(fed, task=task, space=space)

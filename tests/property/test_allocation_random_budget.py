@@ -51,6 +51,12 @@ def test_shift_to_total_moves_all_values_one_way_and_by_one_amount_inside_the_bo
     assert np.allclose(moved[inside], moved[inside].mean() if inside.any() else 0, atol=1e-9)
 
 
+def staircase(levels: np.ndarray, costs: np.ndarray) -> Staircase:
+    """Return costs with a row for each client; in millionths, since what is paid is a whole number."""
+    clients = len(costs)
+    return Staircase(levels, 1e6 * costs, np.arange(clients), np.ones(clients, dtype=np.int64))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans(), unit)
 def test_shift_to_total_comes_within_one_step_on_any_staircase(seed, size, falling, share) -> None:
@@ -58,7 +64,7 @@ def test_shift_to_total_comes_within_one_step_on_any_staircase(seed, size, falli
     rng = np.random.default_rng(seed)
     levels = np.append(np.sort(rng.uniform(0.01, 0.99, 12)), 1.0)
     steps = rng.uniform(-3 if falling else 0, 10, size=(size, 13))
-    stairs = Staircase(levels, 50 + steps.cumsum(axis=1))
+    stairs = staircase(levels, 50 + steps.cumsum(axis=1))
     low, high = np.sort(rng.uniform(0, 1, size=(2, size)), axis=0)
 
     def cost(widths: np.ndarray) -> float:
@@ -73,7 +79,7 @@ def test_shift_to_total_comes_within_one_step_on_any_staircase(seed, size, falli
 @given(st.integers(0, 2**32 - 1), st.floats(0, 2))
 def test_shift_to_total_gives_more_of_every_width_when_it_may_spend_more(seed, more) -> None:
     rng = np.random.default_rng(seed)
-    stairs = Staircase(np.arange(1, 17) / 16, np.arange(1, 17)[None].repeat(8, axis=0) ** 2.0)
+    stairs = staircase(np.arange(1, 17) / 16, np.arange(1, 17)[None].repeat(8, axis=0) ** 2.0)
     low, high = np.sort(rng.uniform(0, 1, size=(2, 8)), axis=0)
     drawn = rng.uniform(low, high)
 
@@ -100,7 +106,7 @@ def test_random_budget_spends_the_budget_of_the_run_exactly(
     rng, caps = np.random.default_rng(seed), np.array(capacities)
     levels = np.arange(1, channels + 1) / max(channels, 1)
     prices = rng.uniform(10, 1000, size=(len(caps), 1)) * (levels + 3 * levels**2)
-    costs = Staircase(levels, prices) if channels else Costs()
+    costs = staircase(levels, prices) if channels else Costs()
     currency = "macs" if channels else "width"
     population = Population(caps, (1.0,), costs)
     bounds_of = POLICIES["random-budget"].value(budget=0.5, floor=0.05, guarantee=guarantee)

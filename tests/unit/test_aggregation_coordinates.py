@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from widthwise.aggregation import CoordinateMean, aggregate, server_step
+from widthwise.aggregation import CoordinateMean, aggregate, server_step, sums
+from widthwise.aggregation.coordinates import MOST
 from widthwise.core.errors import ConfigError, RunError, SliceError
+from widthwise.core.records import Mask
 from widthwise.slicing import trace
 
 
@@ -55,30 +59,64 @@ def test_server_step_zeroes_uncovered_coordinates_under_the_zero_rule(net):
     assert torch.equal(new["0.weight"][covered["0.weight"]], params["0.weight"][covered["0.weight"]])
 
 
-def test_coordinate_mean_merges_like_a_monoid(net):
+@pytest.mark.parametrize("count", [1, 7, MOST, 2 * MOST + 5])
+@pytest.mark.parametrize("buffer", [3 * MOST, 10**6])
+def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch, count, buffer):
+    """Slices of several widths and masks, one after the other and in turn; sums cut at odd places."""
+    monkeypatch.setattr(sums, "BUFFER", buffer)
     params, space = net
+    generator = torch.Generator().manual_seed(count)
     shapes = {name: tuple(value.shape) for name, value in params.items()}
-    generator = torch.Generator().manual_seed(0)
-    updates = []
-    for width, n in ((0.25, 3), (0.5, 7), (1.0, 2), (0.75, 5)):
-        spec = space.nested(width)
-        delta = {k: torch.randn(s, generator=generator) for k, s in space.shapes(spec).items()}
-        updates.append((spec, delta, n))
-
-    def fold(items):
-        stats = CoordinateMean(shapes)
-        for spec, delta, n in items:
-            stats.add_(space, spec, delta, n)
-        return stats
-
-    whole = fold(updates)
-    left, right = fold(updates[:1]), fold(updates[1:])
-    right.merge_(left)
-    empty = CoordinateMean(shapes)
-    empty.merge_(whole)
+    total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    stats = CoordinateMean(shapes)
+    for i in range(count):
+        spec = space.nested((0.25, 0.5, 0.5, 1.0, 0.75)[i % 5])
+        if i % 5 == 3 and i % 2:
+            kept = {"2.weight": torch.rand(1, 4, generator=generator) > 0.5}
+            spec = replace(spec, mask=Mask(kept, {"2.weight": 0.0}))
+        delta = {n: torch.randn(s, generator=generator) for n, s in space.shapes(spec).items()}
+        stats.add_(space, spec, delta, 1.5 + i)
+        for name, held in space.mask(spec).items():
+            if spec.mask is not None and name in spec.mask.kept:
+                held = held & spec.mask.kept[name]
+            wide = torch.zeros(shapes[name], dtype=torch.float64)
+            space.scatter_add_({name: wide}, {name: delta[name]}, spec)
+            total[name] += torch.where(held, (1.5 + i) * wide, 0.0)
+            weight[name] += (1.5 + i) * held
+    mean, covered = stats.mean()
     for name in shapes:
-        torch.testing.assert_close(right.mean()[0][name], whole.mean()[0][name], rtol=1e-14, atol=1e-16)
-        assert torch.equal(empty.mean()[0][name], whole.mean()[0][name])
+        assert torch.equal(covered[name], weight[name] > 0)
+        expected = torch.where(covered[name], total[name] / weight[name].clamp(min=1), 0.0)
+        torch.testing.assert_close(mean[name], expected, rtol=1e-12, atol=1e-15)
+
+
+def test_coordinate_mean_gives_the_same_bits_again_and_goes_on_after_a_mean(net):
+    params, space = net
+    generator = torch.Generator().manual_seed(1)
+    specs = [space.nested(width) for width in (1.0, 0.5, 0.5, 0.75, 0.25) * 4]
+    updates = [
+        (spec, {n: torch.randn(s, generator=generator) for n, s in space.shapes(spec).items()})
+        for spec in specs
+    ]
+    whole, again, stepwise = (CoordinateMean({n: tuple(v.shape) for n, v in params.items()}) for _ in "abc")
+    for i, (spec, delta) in enumerate(updates):
+        for stats in (whole, again, stepwise):
+            stats.add_(space, spec, delta, 1.0 + i)
+        stepwise.mean()
+    for name, value in whole.mean()[0].items():
+        assert torch.equal(again.mean()[0][name], value)
+        torch.testing.assert_close(stepwise.mean()[0][name], value, rtol=1e-12, atol=1e-15)
+
+
+def test_coordinate_mean_reads_tensors_that_are_not_contiguous(net):
+    params, space = net
+    full = space.full()
+    delta = {n: torch.randn(s).t().contiguous().t() for n, s in space.shapes(full).items()}
+    stats = CoordinateMean({n: tuple(v.shape) for n, v in params.items()})
+    stats.add_(space, full, delta, 2.0)
+    for name, value in stats.mean()[0].items():
+        assert torch.equal(value.float(), delta[name])
 
 
 def test_coordinate_mean_is_zero_not_nan_when_nothing_was_added(net):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,8 +72,14 @@ def test_strong_only_refuses_a_threshold_that_nobody_reaches() -> None:
         POLICIES["strong-only"].value().init(weak)
 
 
+def staircase(levels: Sequence[float], costs: list[float], clients: int) -> Staircase:
+    """Return the same costs for all clients."""
+    rows, kind = np.array([costs]), np.zeros(clients, dtype=np.intp)
+    return Staircase(np.array(levels), rows, kind, np.ones(clients, dtype=np.int64))
+
+
 def test_staircase_takes_a_width_with_float_noise_for_the_step_below() -> None:
-    stairs = Staircase(np.array([0.3, 0.6, 1.0]), np.array([[1.0, 5.0, 7.0]]))
+    stairs = staircase([0.3, 0.6, 1.0], [1.0, 5.0, 7.0], 1)
     widths = np.array([0.1 * 3, 0.3, 0.300001, 0.1])
     assert stairs.of([0, 0, 0, 0], widths).tolist() == [1, 1, 5, 1]
     assert stairs.snap(widths).tolist() == [0.3, 0.3, 0.6, 0.3]
@@ -80,7 +88,7 @@ def test_staircase_takes_a_width_with_float_noise_for_the_step_below() -> None:
 
 def test_random_budget_gives_widths_at_the_end_of_their_step_and_never_above_capacity() -> None:
     # Capacity .3 lies inside the second step, whose slice it holds although the step ends at .5.
-    population = Population(np.array([0.3, 1.0]), TIERS, Staircase(QUARTERS, np.array([[1.0, 4, 9, 16]] * 2)))
+    population = Population(np.array([0.3, 1.0]), TIERS, staircase(QUARTERS, [1.0, 4, 9, 16], 2))
     policy = BUDGET(budget=6.5, currency="params")
     given, state = policy.allocate(
         policy.init(population), population, Cohort(0, (0, 1)), np.random.default_rng(0)
@@ -101,7 +109,7 @@ def test_random_budget_gives_the_largest_their_capacity_under_the_guarantee() ->
 
 
 def test_random_budget_refuses_a_budget_in_params_that_nobody_can_meet() -> None:
-    population = Population(CAPACITIES, TIERS, Staircase(QUARTERS, np.array([[1.0, 4, 9, 16]] * 4)))
+    population = Population(CAPACITIES, TIERS, staircase(QUARTERS, [1.0, 4, 9, 16], 4))
     with pytest.raises(
         ConfigError, match=r"budget is 20, but .* mean of params from 1 \(all .*\) to 9\.25\."
     ):

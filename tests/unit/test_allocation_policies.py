@@ -78,6 +78,15 @@ def test_tier_draw_knows_a_tier_when_the_capacity_has_float_noise() -> None:
     assert POLICIES["tier-draw"].value().reachable(population).tolist() == [0.3]
 
 
+def test_tier_draw_reaches_the_largest_and_is_certain_of_the_smallest_tier_within_each_capacity() -> None:
+    tiers = (0.75, 0.25, 0.5)
+    capacities = np.array([0.1, 0.25, 0.3, 0.5 - 1e-12, 0.74, 0.75, 1.0])
+    policy, population = POLICIES["tier-draw"].value(), Population(capacities, tiers)
+    within = [[t for t in tiers if t <= c + 1e-9] or [c] for c in capacities.tolist()]
+    assert policy.reachable(population).tolist() == [max(held) for held in within]
+    assert policy.guaranteed(population).tolist() == [min(held) for held in within]
+
+
 def test_random_budget_repays_what_a_cohort_could_not_take() -> None:
     # Round 0: caps .25 + .5 = .75 against 2 * .7 = 1.4 wanted, so .65 is owed.
     # Round 1: 1.4 + .65 = 2.05 against caps 2, so .05 is owed. Round 2: 1.4 + .05 = 1.45 fits.

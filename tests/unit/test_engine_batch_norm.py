@@ -12,8 +12,10 @@ from torch import nn
 
 from widthwise.core.errors import ConfigError
 from widthwise.engine import run_federation
+from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
-from widthwise.engine.round import Broadcast, finish_round, plan_round
+from widthwise.engine.fold import finish_round
+from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.studies.build import build
@@ -46,13 +48,15 @@ def fed():
 
 
 @pytest.fixture(scope="module")
-def trained(fed):
-    """Plan, runner, reports and state of one round."""
+def trained(fed, tmp_path_factory):
+    """Assignments, runner, reports and state of one round."""
     plan, state = plan_round(fed, ServerState.initial(fed))
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
-    new, _ = finish_round(fed, state, plan, reports)
-    return plan, runner, reports, new
+    disk = Disk(tmp_path_factory.mktemp("run"))
+    todo = list(assignments(fed, state, plan, disk))
+    reports = [runner(Broadcast.of(state), a) for a in todo]
+    new, _ = finish_round(fed, state, zip(todo, reports, strict=True), disk)
+    return todo, runner, reports, new
 
 
 def with_buffers(state: ServerState, value: float) -> ServerState:
@@ -74,11 +78,11 @@ def test_clients_report_no_statistics_and_the_server_keeps_its_own(fed, trained)
 
 
 def test_statistics_of_a_client_reach_neither_the_next_client_nor_its_own_next_round(fed, trained):
-    plan, runner, reports, _ = trained
+    todo, runner, reports, _ = trained
     broadcast = Broadcast.of(ServerState.initial(fed))
-    again = runner(broadcast, plan.assignments[-1])  # its module is full of other clients' statistics
+    again = runner(broadcast, todo[-1])  # its module is full of other clients' statistics
     fresh = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    alone = fresh(broadcast, plan.assignments[-1])
+    alone = fresh(broadcast, todo[-1])
     for report in (again, alone):
         assert all(torch.equal(report.delta[name], value) for name, value in reports[-1].delta.items())
 

@@ -15,7 +15,7 @@ from widthwise.slicing import WidthSpace, trace
 from widthwise.training import OBJECTIVES
 
 CAPACITIES = np.array([0.3, 1.0, 0.5, 0.3])
-SAMPLES = [7, 20, 1, 30]
+SAMPLES = np.array([7, 20, 1, 30])
 PLAIN = OBJECTIVES["plain"].value()
 OBJECTIVE = {
     "plain": PLAIN,
@@ -45,7 +45,7 @@ def test_price_list_is_what_a_round_accounts_for(space: WidthSpace, name: str, c
                 space.nested(drawn)
             )  # a snapped width is the same slice
             context = space.nested(objective.context_width(width, capacity))
-            cost = slice_cost(space, objective, spec, context, SAMPLES[client])
+            cost = slice_cost(space, objective, spec, context, int(SAMPLES[client]))
             expected = {
                 "params": sum(np.prod(shape) for shape in space.shapes(spec).values()),
                 "macs": cost.macs,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from widthwise.core.errors import DivergenceError
 from widthwise.engine.accounting import client_cost
+from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
-from widthwise.engine.round import Broadcast, dispatch, finish_round, plan_round, sample_cohort
+from widthwise.engine.fold import finish_round
+from widthwise.engine.round import Broadcast, assignments, dispatch, plan_round, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
@@ -18,6 +21,9 @@ from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
 
 CAPACITIES = [0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+
+
+NOWHERE = Disk(Path("nowhere"))  # for clients that keep no state
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +52,22 @@ def with_method(fed, **method):
     return replace(fed, method=build_method(method))
 
 
-def one_round(fed, state=None):
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory):
+    return Disk(tmp_path_factory.mktemp("run"))
+
+
+def planned(fed, state=None, disk=NOWHERE):
     plan, state = plan_round(fed, state or ServerState.initial(fed))
+    return list(assignments(fed, state, plan, disk)), state
+
+
+def one_round(fed, disk, state=None):
+    todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    reports = [runner(Broadcast.of(state), a) for a in plan.assignments]
-    new, outcome = finish_round(fed, state, plan, reports)
-    return plan, reports, new, outcome
+    reports = [runner(Broadcast.of(state), a) for a in todo]
+    new, outcome = finish_round(fed, state, zip(todo, reports, strict=True), disk)
+    return todo, reports, new, outcome
 
 
 def test_cohort_depends_on_seed_and_round_only(fed):
@@ -63,15 +79,15 @@ def test_cohort_depends_on_seed_and_round_only(fed):
 
 
 def test_client_stream_is_its_own_in_every_round(fed):
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    later, _ = plan_round(fed, replace(state, round_index=1))
-    seeds = [a.seed for a in (*plan.assignments, *later.assignments)]
+    first, state = planned(fed)
+    later, _ = planned(fed, replace(state, round_index=1))
+    seeds = [a.seed for a in (*first, *later)]
     assert len(set(seeds)) == len(seeds)
 
 
 def test_dispatch_sends_the_leading_channels_only(fed):
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    for a in plan.assignments:
+    todo, state = planned(fed)
+    for a in todo:
         task = dispatch(fed.space, Broadcast.of(state), a)
         assert a.spec.width == CAPACITIES[a.client_id]
         kept = task.params["0.weight"].shape[0]
@@ -79,42 +95,42 @@ def test_dispatch_sends_the_leading_channels_only(fed):
         assert torch.equal(task.params["0.weight"], state.params["0.weight"][:kept])
 
 
-def test_round_leaves_the_state_it_started_from_unchanged(fed):
+def test_round_leaves_the_state_it_started_from_unchanged(fed, disk):
     start = ServerState.initial(fed)
     before = {name: value.clone() for name, value in start.params.items()}
-    _, _, new, _ = one_round(fed, start)
+    _, _, new, _ = one_round(fed, disk, start)
     assert all(torch.equal(start.params[name], before[name]) for name in before)
     assert not torch.equal(new.params["0.weight"], before["0.weight"])
     assert new.round_index == 1
 
 
-def test_batch_norm_statistics_are_never_averaged(fed):
+def test_batch_norm_statistics_are_never_averaged(fed, disk):
     start = ServerState.initial(fed)
-    _, reports, new, _ = one_round(fed, start)
+    _, reports, new, _ = one_round(fed, disk, start)
     assert new.buffers.keys() == start.buffers.keys()
     assert all(torch.equal(new.buffers[name], start.buffers[name]) for name in start.buffers)
     assert not set(start.buffers) & set(reports[0].delta)
 
 
-def test_costs_are_those_of_the_slices(fed):
+def test_costs_are_those_of_the_slices(fed, disk):
     """HeteroFL sends and returns the slice; a step is three forward passes; SCAFFOLD doubles the bytes."""
-    plan, reports, _, _ = one_round(fed)
-    for a, report in zip(plan.assignments, reports, strict=True):
+    todo, reports, _, _ = one_round(fed, disk)
+    for a, report in zip(todo, reports, strict=True):
         cost = client_cost(fed, a, report)
         slice_bytes = 4 * sum(value.numel() for value in report.delta.values())
         assert cost.bytes_up == cost.bytes_down == slice_bytes
         assert cost.macs == 3 * fed.space.macs(a.spec) * report.num_examples * 2
     scaffold = with_method(fed, name="heterofl", objective="control-variates")
-    plan, reports, _, _ = one_round(scaffold)
-    for a, report in zip(plan.assignments, reports, strict=True):
+    todo, reports, _, _ = one_round(scaffold, disk)
+    for a, report in zip(todo, reports, strict=True):
         cost = client_cost(scaffold, a, report)
         assert cost.bytes_up == cost.bytes_down == 2 * 4 * sum(v.numel() for v in report.delta.values())
 
 
-def test_distillation_counts_the_teacher(fed):
+def test_distillation_counts_the_teacher(fed, disk):
     fjord = with_method(fed, name="fjord")
-    plan, reports, _, _ = one_round(fjord)
-    below = [(a, r) for a, r in zip(plan.assignments, reports, strict=True) if a.spec.width < a.capacity]
+    todo, reports, _, _ = one_round(fjord, disk)
+    below = [(a, r) for a, r in zip(todo, reports, strict=True) if a.spec.width < a.capacity]
     assert below
     for a, report in below:
         cost = client_cost(fjord, a, report)
@@ -125,34 +141,34 @@ def test_distillation_counts_the_teacher(fed):
         assert cost.macs == per_sample * report.num_examples * 2
 
 
-def test_coverage_counts_what_the_cohort_trains(fed):
+def test_coverage_counts_what_the_cohort_trains(fed, disk):
     uniform = with_method(fed, name="uniform")
-    _, _, state, outcome = one_round(uniform)
+    _, _, state, outcome = one_round(uniform, disk)
     half = fed.space.num_params(fed.space.nested(0.5)) / fed.space.num_params(fed.space.full())
     assert outcome.coverage == outcome.ever_covered == pytest.approx(half)
     untouched = ServerState.initial(uniform).params["0.weight"][8:]
     assert torch.equal(state.params["0.weight"][8:], untouched)
 
 
-def test_weighting_by_clients_counts_every_client_once(fed):
+def test_weighting_by_clients_counts_every_client_once(fed, disk):
     by_client = with_method(fed, name="fedavg", weighting="clients")
     start = ServerState.initial(by_client)
-    _, reports, new, _ = one_round(by_client, start)
+    _, reports, new, _ = one_round(by_client, disk, start)
     mean = torch.stack([r.delta["11.bias"].double() for r in reports]).mean(dim=0)
     torch.testing.assert_close(new.params["11.bias"].double(), start.params["11.bias"] + mean)
 
 
-def test_server_step_names_the_parameter_that_is_not_finite(fed):
+def test_server_step_names_the_parameter_that_is_not_finite(fed, disk):
     state = ServerState.initial(fed)
-    plan, reports, _, _ = one_round(fed, state)
+    todo, reports, _, _ = one_round(fed, disk, state)
     state.params["11.bias"][0] = float("inf")
     with pytest.raises(DivergenceError, match=r"round 0, stage server step: .*'11.bias' is not finite"):
-        finish_round(fed, state, plan, reports)
+        finish_round(fed, state, zip(todo, reports, strict=True), disk)
 
 
 class TestEvaluator:
-    def test_it_recalibrates_batch_norm_of_the_slice(self, fed):
-        _, _, state, _ = one_round(fed)
+    def test_it_recalibrates_batch_norm_of_the_slice(self, fed, disk):
+        _, _, state, _ = one_round(fed, disk)
         evaluator = Evaluator(fed)
         spec = fed.space.nested(0.5)
         first = evaluator(state, spec)

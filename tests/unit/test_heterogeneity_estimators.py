@@ -20,7 +20,8 @@ def cohort(make_toy):
     """Two clients on 4 and 2 of 4 coordinates; the mean update is plain on what both hold."""
     space = make_toy("bowl").space
     reports = [report(0, space.nested(1.0), [1, 2, 3, 4]), report(1, space.nested(0.5), [3, 0])]
-    return space, reports, {"w": torch.tensor([2.0, 1.0, 3.0, 4.0])}
+    mean = {"w": torch.tensor([2.0, 1.0, 3.0, 4.0])}
+    return space, reports, mean, intersection(*(one.spec for one in reports))
 
 
 def test_restricted_compares_each_client_on_its_own_coordinates(cohort) -> None:
@@ -37,12 +38,12 @@ def test_estimate_is_bounded_by_its_eps_when_updates_cancel(make_toy) -> None:
     space = make_toy("bowl").space
     reports = [report(i, space.nested(0.25), [sign]) for i, sign in enumerate([0.5, -0.5])]
     zero = {"w": torch.zeros(4)}
-    assert RESTRICTED(estimate_eps=0.25).measure(space, reports, zero) == {0: 1.0, 1: 1.0}
+    assert RESTRICTED(estimate_eps=0.25).measure(space, reports, zero, reports[0].spec) == {0: 1.0, 1: 1.0}
 
 
 def test_common_core_of_specs_that_are_not_nested() -> None:
     a, b = SliceSpec(0.5, {"g": (0, 2, 3), "h": (5, 6, 7)}), SliceSpec(0.6, {"g": (0, 3), "h": range(6, 9)})
-    assert intersection([a, b]) == SliceSpec(0.5, {"g": (0, 3), "h": range(6, 8)})
+    assert intersection(a, b) == SliceSpec(0.5, {"g": (0, 3), "h": range(6, 8)})
 
 
 def test_adaptation_is_due_at_multiples_after_the_warm_up() -> None:

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from widthwise.core.errors import ConfigError
 from widthwise.core.seeds import SeedTree
-from widthwise.tasks.partition import Partition, PartitionConfig, partition
+from widthwise.tasks.held import ListedPartition, Partition
+from widthwise.tasks.partition import PartitionConfig, partition
 
 LABELS = torch.arange(10).repeat(30)
 IDS = np.arange(300) // 60
@@ -71,20 +72,37 @@ def test_partition_keeps_natural_ids_together() -> None:
 @given(seed=st.integers(0, 2**40), alpha=st.floats(0.3, 100), clients=st.integers(1, 10))
 def test_class_counts_sum_to_sizes_and_class_totals(seed: int, alpha: float, clients: int) -> None:
     held = divide({"kind": "dirichlet", "alpha": alpha}, clients, seed)
-    counts = held.class_counts(LABELS, 10)
+    counts = held.class_counts(LABELS, 10, range(clients))
     assert counts.shape == (clients, 10)
-    assert counts.sum(axis=0).tolist() == [30] * 10
+    assert counts.sum(axis=0).tolist() == held.class_totals(LABELS, 10).tolist() == [30] * 10
     assert counts.sum(axis=1).tolist() == held.sizes().tolist()
 
 
 def test_class_counts_counts_by_hand() -> None:
-    held = Partition(torch.tensor([0, 2, 3]), torch.tensor([0, 3, 1]))
-    assert held.class_counts(torch.tensor([2, 0, 1, 2]), 3).tolist() == [[0, 0, 2], [1, 0, 0]]
+    held = ListedPartition(torch.tensor([0, 2, 3]), torch.tensor([0, 3, 1]))
+    assert held.class_counts(torch.tensor([2, 0, 1, 2]), 3, [1, 0]).tolist() == [[1, 0, 0], [0, 0, 2]]
+
+
+@pytest.mark.parametrize(("size", "clients"), [(7, 100), (300, 4), (1, 5), (60, 10)])
+def test_pool_deals_its_samples_out_evenly_and_again(size: int, clients: int) -> None:
+    held = divide({"kind": "pool", "size": size}, clients)
+    mine = [held.client(i).tolist() for i in range(clients)]
+    assert len(held) == clients
+    assert held.sizes().tolist() == [size] * clients
+    assert all(one == sorted(set(one)) and len(one) == size for one in mine)
+    times = np.bincount(np.concatenate(mine), minlength=len(LABELS))
+    assert times.max() - times.min() <= 1
+    assert sorted(held.held().tolist()) == np.flatnonzero(times).tolist()
+    counts = held.class_counts(LABELS, 10, range(clients))
+    assert held.class_totals(LABELS, 10).tolist() == counts.sum(axis=0).tolist()
+    assert held.digest() == divide({"kind": "pool", "size": size}, clients).digest()
+    others = [divide({"kind": "pool", "size": size}, clients, 43), divide({"kind": "pool", "size": size}, 3)]
+    assert held.digest() not in [other.digest() for other in others]
 
 
 def test_digest_differs_when_only_the_cut_differs() -> None:
     indices = torch.arange(4)
-    one, other = (Partition(torch.tensor([0, cut, 4]), indices) for cut in (1, 2))
+    one, other = (ListedPartition(torch.tensor([0, cut, 4]), indices) for cut in (1, 2))
     assert one.digest() != other.digest()
 
 
@@ -122,6 +140,7 @@ def test_partition_survives_pickle() -> None:
         ({"kind": "DirichletPartitioner"}, 2, r"flwr-datasets refuses them: .*alpha.* Its options: .*alpha"),
         ({"kind": "LinearPartitioner", "bogus": 1}, 2, r"refuses them: .*bogus"),
         ({"kind": "Partitioner"}, 2, r"no such name is known"),
+        ({"kind": "pool", "size": 301}, 2, r"size is 301, but the pool has 300 .* Lower it, or raise limit"),
     ],
 )
 def test_partition_refuses(options: dict[str, Any], clients: int, message: str) -> None:

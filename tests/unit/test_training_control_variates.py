@@ -47,7 +47,10 @@ def federate(toy, widths, objective, rounds, *, cohorts=None, **config):
             for name in objective.client_state:
                 toy.space.scatter_add_(controls[r.client_id], r.state[name], r.spec)
         w = w + total / count.clamp(min=1)
-        server = objective.server_update(toy.space, server, reports, count_holders(leading, np.array(widths)))
+        fold = objective.server(toy.space, server, count_holders(leading, np.array(widths)))
+        for r in reports:
+            fold.add_(r)
+        server = fold.finish()
         trajectory.append(w.clone())
     return trajectory, server[SERVER]["w"], [c["w"] for c in controls]
 

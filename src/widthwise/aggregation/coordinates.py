@@ -6,34 +6,44 @@ Shapes: K reports, ``*p`` the global shape of a parameter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from widthwise.aggregation.sums import WeightedSum
 from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
 from widthwise.core.params import Params, first_non_finite
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 
+MODELS, MOST = 8, 32
+"""Updates wait to be summed in one go until they are as large as so many models, or as many as that: a total
+in float64 is then read and written once for all of them."""
+
 
 class CoordinateMean:
-    """Running sums of a coordinate-wise weighted mean: a monoid under ``merge``.
+    """Running sums of a coordinate-wise weighted mean, in memory that does not grow with the updates.
 
     Formula, for coordinate j over the reports i whose slice m_i holds it::
 
         mean_j = sum_i w_i m_ij delta_ij / sum_i w_i m_ij      where the denominator is > 0, else 0
 
     Source: HAS-FL, Algorithm 1, line 18, with w_i = n_i. Departs: sums are kept in float64, so that the
-    order of the reports matters only in the last bits of float64; the engine folds in cohort order all
-    the same, which makes the result independent of who finishes first.
+    order of the updates matters only in the last bits of float64. Of the updates that wait, those of
+    one slice are summed first, so it is fastest where equal slices come one after the other.
 
     Args:
         shapes: Global shape of every parameter.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        self.weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        self._total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        self._weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        self._size = sum(value.numel() for value in self._total.values())
+        self._weighted_sum = WeightedSum(self._size)
+        self._coordinates = 0  # of the updates that wait
+        self._waiting: list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]] = []
 
     def add_(self, space: Space, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
         """Fold one update in.
@@ -41,8 +51,8 @@ class CoordinateMean:
         Args:
             space: Knows where the slice lies in the global model.
             spec: The slice that ``delta`` lives on.
-            delta: Local minus received parameters, in the shapes of ``spec``. Outside the mask of a spec that
-                has one, it does not count.
+            delta: Local minus received parameters, in the shapes of ``spec``; read now or later, so it must
+                not be changed. Outside the mask of a spec that has one, it does not count.
             weight: w_i > 0.
 
         Raises:
@@ -66,23 +76,34 @@ class CoordinateMean:
                     f"The update of {name!r} has shape {tuple(delta[name].shape)}, but its slice at width "
                     f"{spec.width:g} has shape {tuple(shape)}. Send the update together with its own spec."
                 )
-        space.scatter_add_(self.total, spec.masked(delta), spec, weight)
-        one = torch.ones((), dtype=torch.float64)
-        held = spec.masked({name: one.expand(shape) for name, shape in shapes.items()})
-        space.scatter_add_(self.weight, held, spec, weight)
+        self._waiting.append((space, spec, delta, weight))
+        self._coordinates += sum(value.numel() for value in delta.values())
+        if self._coordinates >= MODELS * self._size or len(self._waiting) == MOST:
+            self._fold()
 
-    def merge_(self, other: CoordinateMean) -> None:
-        """Fold the sums of another accumulator in (associative and commutative up to float64 rounding)."""
-        for name, total in other.total.items():
-            self.total[name] += total
-            self.weight[name] += other.weight[name]
+    def _fold(self) -> None:
+        """Add what waits to the totals: once for each slice, for each update where there are masks."""
+        groups: dict[Any, list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]]] = {}
+        for i, waiting in enumerate(self._waiting):
+            spec = waiting[1]
+            groups.setdefault(spec.key() if spec.mask is None else i, []).append(waiting)
+        self._waiting, self._coordinates = [], 0
+        one = torch.ones((), dtype=torch.float64)
+        for group in groups.values():
+            space, spec, _, _ = group[0]
+            weights = [weight for *_, weight in group]
+            sums = self._weighted_sum([delta for _, _, delta, _ in group], weights)
+            space.scatter_add_(self._total, spec.masked(sums), spec)
+            held = spec.masked({name: one.expand(value.shape) for name, value in sums.items()})
+            space.scatter_add_(self._weight, held, spec, sum(weights))
 
     def mean(self) -> tuple[Params, Params]:
         """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""
-        covered = {name: weight > 0 for name, weight in self.weight.items()}
+        self._fold()
+        covered = {name: weight > 0 for name, weight in self._weight.items()}
         mean = {
-            name: torch.where(covered[name], total / self.weight[name].masked_fill(~covered[name], 1.0), 0.0)
-            for name, total in self.total.items()
+            name: torch.where(covered[name], total / self._weight[name].masked_fill(~covered[name], 1.0), 0.0)
+            for name, total in self._total.items()
         }
         return mean, covered
 
@@ -131,7 +152,7 @@ def aggregate(
     Args:
         space: Width space of the model.
         global_params: Global parameters w(t), name -> tensor of shape ``*p``.
-        updates: ``(spec, delta, num_examples)`` of each client.
+        updates: ``(spec, delta, num_examples)`` of each client. A delta must not be changed once it is given.
         uncovered: What happens to a coordinate that nobody trained (see ``UNCOVERED``).
 
     Returns:

@@ -33,8 +33,10 @@ class Adaptive(Policy):
 
     def observe(self, state: PolicyState, population: Population, estimates: Widths) -> PolicyState:
         """Return the state in which widths follow eq. 6 at these estimates [N], all non-negative."""
-        wanted = self.p_min + self.gamma * estimates / (estimates.mean() + self.eps)
-        return PolicyState(self._within(population, wanted), state.extra)
+        wanted = self.gamma * estimates
+        wanted /= estimates.mean() + self.eps
+        wanted += self.p_min
+        return PolicyState(self._limit_(population, wanted), state.extra)
 
     def guaranteed(self, population: Population) -> Widths:
         """Return [N] eq. 6 at H_i = 0, the least it can give: min(p_i^max, p_min), capacity under guarantee.
@@ -42,10 +44,11 @@ class Adaptive(Policy):
         ``reachable`` is the capacity, which every client has until the first adaptation; after that the
         bound is min(p_i^max, p_min + gamma * N), since one client may hold all the heterogeneity.
         """
-        return self._within(population, np.full(len(population.capacities), self.p_min))
+        return self._limit_(population, np.full(len(population.capacities), self.p_min))
 
-    def _within(self, population: Population, wanted: Widths) -> Widths:
-        """Return the wanted widths within capacities, with the guarantee if it is on."""
-        caps = population.capacities.astype(np.float64)
-        widths: Widths = np.minimum(caps, wanted)
-        return np.where(population.largest, caps, widths) if self.guarantee else widths
+    def _limit_(self, population: Population, wanted: Widths) -> Widths:
+        """Cut the wanted widths to capacities, with the guarantee if it is on: in place, for millions."""
+        np.minimum(population.capacities, wanted, out=wanted)
+        if self.guarantee:
+            np.copyto(wanted, population.capacities, where=population.largest)
+        return wanted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +53,6 @@ class PolicyState:
     widths: Widths
     extra: Mapping[str, float] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as a JSON-able dictionary; floats survive the round trip exactly."""
-        return {"widths": self.widths.tolist(), "extra": dict(self.extra)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PolicyState:
-        """Return the state that ``to_json`` described."""
-        return cls(np.asarray(data["widths"], dtype=np.float64), dict(data["extra"]))
-
 
 class Policy(BaseModel):
     """Base of all allocation policies. As it stands: every client keeps its initial width for ever.
@@ -84,7 +74,7 @@ class Policy(BaseModel):
 
     def init(self, population: Population) -> PolicyState:
         """Return the state before the first round: every client at its capacity."""
-        return PolicyState(population.capacities.astype(np.float64))
+        return PolicyState(population.capacities)
 
     def allocate(
         self, state: PolicyState, population: Population, cohort: Cohort, rng: np.random.Generator

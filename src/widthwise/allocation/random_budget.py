@@ -116,7 +116,7 @@ class RandomBudget(Policy):
 
     def reachable(self, population: Population) -> Widths:
         """Return [N] the capacities."""
-        return population.capacities.astype(np.float64)
+        return population.capacities
 
     def guaranteed(self, population: Population) -> Widths:
         """Return [N] the floors, and under the guarantee the largest capacity of those who have it."""

@@ -17,4 +17,4 @@ class SmallestTier(Policy):
 
     def init(self, population: Population) -> PolicyState:
         """Return the state in which every client has the smallest tier, or its capacity if that is less."""
-        return PolicyState(np.minimum(min(population.tiers), population.capacities.astype(np.float64)))
+        return PolicyState(np.minimum(min(population.tiers), population.capacities))

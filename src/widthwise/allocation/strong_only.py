@@ -34,7 +34,7 @@ class StrongOnly(Policy):
         Raises:
             ConfigError: if nobody is strong enough.
         """
-        caps = population.capacities.astype(np.float64)
+        caps = population.capacities
         strong = caps >= self.threshold - TOLERANCE
         if not strong.any():
             raise ConfigError(

@@ -27,11 +27,13 @@ class TierDraw(Policy):
 
     def reachable(self, population: Population) -> Widths:
         """Return [N] the largest tier that each client can draw."""
-        return np.array([_choices(population, i)[-1] for i in range(len(population.capacities))])
+        tiers = np.sort(population.tiers)
+        held = np.searchsorted(tiers, population.capacities + TOLERANCE, side="right")
+        return np.where(held > 0, tiers[held - 1], population.capacities)
 
     def guaranteed(self, population: Population) -> Widths:
         """Return [N] the smallest tier that each client can draw."""
-        return np.array([_choices(population, i)[0] for i in range(len(population.capacities))])
+        return np.minimum(min(population.tiers), self.reachable(population))
 
 
 def _choices(population: Population, client: int) -> list[float]:

@@ -70,7 +70,7 @@ def clients_of(run: RunResult) -> Clients:
             f"run {str(run.path)!r} is unfinished, but an audit needs its final estimates. Resume it first."
         )
     trained = run.clients.loc[run.clients["participated"].astype(bool), "client"].unique()
-    took_part = np.isin(np.arange(len(run.partition["capacities"])), trained)
+    took_part = np.isin(run.partition["clients"], trained)
 
     def of(values: Sequence[float]) -> NDArray[np.float64]:
         return np.asarray(values, dtype=np.float64)[took_part]

@@ -25,7 +25,7 @@ from widthwise.engine.federation import Federation
 from widthwise.engine.files import write_atomic, write_json
 from widthwise.engine.state import ServerState
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save_checkpoint(folder: Path, state: ServerState, config_hash: str) -> None:
@@ -38,16 +38,16 @@ def save_checkpoint(folder: Path, state: ServerState, config_hash: str) -> None:
     stem = f"round-{state.round_index:06d}"
     tensors = {f"{group}|{name}": value.contiguous() for group, name, value in _flatten(state)}
     path = folder / f"{stem}.safetensors"
-    data = safetensors.torch.save(tensors)
-    write_atomic(path, lambda temporary: temporary.write_bytes(data))
+    # Not by way of bytes in memory: with a million clients they are as large as all that is kept of them.
+    write_atomic(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
     write_json(
         folder / f"{stem}.json",
         {
             "format": FORMAT,
             "round": state.round_index,
             "config_hash": config_hash,
-            "sha256": hashlib.sha256(data).hexdigest(),
-            "policy": state.policy.to_json(),
+            "sha256": _sha256(path),
+            "policy": dict(state.policy.extra),
             "measured": state.measured,
         },
     )
@@ -69,11 +69,11 @@ def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
         return None
     path = records[-1]
     try:
-        data = path.with_suffix(".safetensors").read_bytes()
+        stored = path.with_suffix(".safetensors")
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if hashlib.sha256(data).hexdigest() != record["sha256"]:
+        if _sha256(stored) != record["sha256"]:
             raise ValueError("its tensors are not the ones that were saved")
-        tensors = safetensors.torch.load(data)
+        tensors = safetensors.torch.load_file(stored)
         if record.get("format") != FORMAT or record["config_hash"] != fed.config_hash:
             raise CheckpointError(
                 f"checkpoint is {str(path)!r}, but it was written by another configuration or version. "
@@ -90,16 +90,23 @@ def load_checkpoint(folder: Path, fed: Federation) -> ServerState | None:
         ) from error
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _flatten(state: ServerState) -> list[tuple[str, str, Tensor]]:
     groups: dict[str, Params] = {
         "params": state.params,
         "buffers": state.buffers,
         "ever_covered": state.ever_covered,
-        "estimates": {"": torch.from_numpy(np.asarray(state.estimates, dtype=np.float64))},
+        "registered": {
+            "widths": torch.from_numpy(np.asarray(state.policy.widths, dtype=np.float64)),
+            "estimates": torch.from_numpy(np.asarray(state.estimates, dtype=np.float64)),
+            "states": torch.tensor([*state.clients.items()], dtype=torch.int64).view(-1, 2),
+        },
         **{f"server/{name}": tensors for name, tensors in state.server.items()},
     }
-    for client, named in state.clients.items():
-        groups.update({f"client/{client}/{name}": tensors for name, tensors in named.items()})
     return [(group, name, value) for group, tensors in groups.items() for name, value in tensors.items()]
 
 
@@ -115,11 +122,7 @@ def _restore(path: Path, record: dict[str, Any], tensors: Params, fed: Federatio
             f"checkpoint is {str(path)!r}, but its parameters are not those of the model. "
             "Choose another --out."
         )
-    clients: dict[int, dict[str, Params]] = {}
-    for group, named in groups.items():
-        if group.startswith("client/"):
-            _, client, name = group.split("/", 2)
-            clients.setdefault(int(client), {})[name] = {n: named[n] for n in start.params}
+    registered = groups["registered"]
     round_index = int(record["round"])
     if round_index != int(path.stem.removeprefix("round-")):
         raise ValueError(f"it says that it is of round {round_index}")
@@ -127,13 +130,13 @@ def _restore(path: Path, record: dict[str, Any], tensors: Params, fed: Federatio
         round_index=round_index,
         params={name: params[name] for name in start.params},
         buffers={name: groups["buffers"][name] for name in start.buffers},
-        policy=PolicyState.from_json(record["policy"]),
-        estimates=groups["estimates"][""].numpy(),
+        policy=PolicyState(registered["widths"].numpy(), dict(record["policy"])),
+        estimates=registered["estimates"].numpy(),
         measured=bool(record["measured"]),
         server={
             name: {n: groups[f"server/{name}"][n] for n in tensors_}
             for name, tensors_ in start.server.items()
         },
-        clients={client: clients[client] for client in sorted(clients)},
+        clients=dict(registered["states"].tolist()),
         ever_covered={name: groups["ever_covered"][name] for name in start.ever_covered},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -62,7 +61,7 @@ def price_list(
     space: WidthSpace,
     objective: Objective,
     capacities: NDArray[np.float64],
-    samples: Sequence[int],
+    samples: NDArray[np.int64],
 ) -> Costs:
     """Return what each width costs each client, as data for allocation policies.
 
@@ -100,8 +99,7 @@ def price_list(
             for cap in kinds.tolist()
         ]
     )
-    costs = rows[kind]
-    return Staircase(levels, np.rint(costs * np.array(samples)[:, None]) if currency == "macs" else costs)
+    return Staircase(levels, rows, kind, samples if currency == "macs" else np.ones_like(samples))
 
 
 def spent_per_head(

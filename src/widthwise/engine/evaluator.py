@@ -37,7 +37,7 @@ class Evaluator:
     @cached_property
     def _sample(self) -> Tensor:
         rng = self._fed.seeds.at("recalibration").numpy()
-        owned = self._fed.task.partition.indices
+        owned = self._fed.task.partition.held()
         size = min(self._fed.engine.recalibration_samples, len(owned))
         return owned[torch.from_numpy(rng.choice(len(owned), size=size, replace=False))]
 

@@ -59,7 +59,7 @@ class Federation:
             self.space,
             self.method.objective,
             self.task.capacities,
-            samples.tolist(),
+            samples.numpy(),
         )
         return Population(self.task.capacities, self.task.tiers, costs)
 

@@ -17,9 +17,11 @@ from torch import nn
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.core.records import RoundRecord
 from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
+from widthwise.engine.disk import Disk
 from widthwise.engine.environment import environment
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import LOCK, FolderLock, cannot_write, write_atomic, write_json, write_text
+from widthwise.engine.round import listed_clients
 from widthwise.engine.state import ServerState
 from widthwise.heterogeneity import label_divergence
 
@@ -65,7 +67,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.disk = path, Disk(path)
         self._rows: list[dict[str, Any]] = []
         self._lock = FolderLock(path, "output folder")
 
@@ -89,6 +91,7 @@ class RunFolder:
             state = load_checkpoint(self.path / "checkpoint", fed)
             (self.path / ERROR).unlink(missing_ok=True)  # it is tried again: what stopped it is past
             if not self.complete:
+                self.disk.check({} if state is None else state.clients)
                 self._rewind(0 if state is None else state.round_index)
             return state
         stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
@@ -183,6 +186,7 @@ class RunFolder:
         """Save the client rows so far and a checkpoint of the state."""
         self._write_clients(keep_before=state.round_index)
         save_checkpoint(self.path / "checkpoint", state, fed.config_hash)
+        self.disk.keep(state.clients)
 
     def _write_clients(self, keep_before: int) -> None:
         path = self.path / "clients.parquet"
@@ -238,15 +242,16 @@ class RunFolder:
 
 def describe_partition(fed: Federation) -> dict[str, Any]:
     """Return the content of ``partition.json``."""
-    task = fed.task
-    counts = task.class_counts()
+    task, listed = fed.task, listed_clients(fed)
+    counts = task.class_counts(listed)
     return {
         "hash": task.partition.digest(),
         "num_clients": len(task.capacities),
         "num_classes": task.train.num_classes,
         "class_names": list(task.train.class_names),
+        "clients": list(listed),
         "class_counts": counts.tolist(),
-        "label_divergence": label_divergence(counts).tolist(),
-        "capacities": [float(c) for c in task.capacities],
+        "label_divergence": label_divergence(counts, task.class_totals()).tolist(),
+        "capacities": task.capacities[list(listed)].tolist(),
         "tiers": list(task.tiers),
     }

@@ -5,31 +5,37 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from widthwise.core.errors import RunError
-from widthwise.core.records import ClientReport, RoundRecord
+from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
-from widthwise.engine.accounting import budget_summary, client_cost
-from widthwise.engine.costs import ClientCost
+from widthwise.engine.accounting import budget_summary
+from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.executors import EXECUTORS, Executor
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import write_text
+from widthwise.engine.fold import RoundOutcome, finish_round
 from widthwise.engine.folder import ERROR, RunFolder
-from widthwise.engine.round import Broadcast, RoundOutcome, RoundPlan, finish_round, plan_round
+from widthwise.engine.round import (
+    MAX_LISTED_CLIENTS,
+    Broadcast,
+    RoundPlan,
+    assignments,
+    listed_clients,
+    plan_round,
+)
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.engine.sinks import Sink, TensorBoardSink
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
-
-MAX_LISTED_CLIENTS = 1000
-"""Up to so many clients, ``clients.parquet`` lists all in each round; beyond, participants only."""
 
 
 def run_federation(
@@ -73,7 +79,7 @@ def _run(fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink]
     try:
         with EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers) as executor:
             while state.round_index < fed.training.rounds:
-                new, record, rows = _one_round(fed, state, executor, evaluator)
+                new, record, rows = _one_round(fed, state, executor, evaluator, folder.disk)
                 folder.append(record, rows)
                 state = new
                 for sink in sinks:
@@ -100,35 +106,28 @@ def _due(rounds_done: int, every: int, rounds: int) -> bool:
 
 
 def _one_round(
-    fed: Federation, state: ServerState, executor: Executor, evaluator: Evaluator
+    fed: Federation, state: ServerState, executor: Executor, evaluator: Evaluator, disk: Disk
 ) -> tuple[ServerState, RoundRecord, list[dict[str, Any]]]:
     start = time.perf_counter()
     plan, state = plan_round(fed, state)
     assigned = state.policy.widths
-    reports = _in_cohort_order(plan, executor.run(Broadcast.of(state), plan.assignments))
-    costs = {
-        a.client_id: client_cost(fed, a, report) for a, report in zip(plan.assignments, reports, strict=True)
-    }
-    state, outcome = finish_round(fed, state, plan, reports)
-    record = _record(fed, state, plan, outcome, list(costs.values()))
+    # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
+    handed_out, told = tee(assignments(fed, state, plan, disk))
+    reports = executor.run(Broadcast.of(state), handed_out)
+    state, outcome = finish_round(fed, state, zip(told, reports, strict=True), disk)
+    record = _record(fed, state, plan, outcome)
     record = _evaluated(fed, state, evaluator, record)
-    rows = _client_rows(fed, state, assigned, plan, reports, costs)
+    rows = _client_rows(fed, state, assigned, plan, outcome)
     return state, replace(record, seconds=time.perf_counter() - start), rows
 
 
-def _in_cohort_order(plan: RoundPlan, reports: Iterable[ClientReport]) -> list[ClientReport]:
-    by_client = {report.client_id: report for report in reports}
-    return [by_client[a.client_id] for a in plan.assignments]
-
-
-def _record(
-    fed: Federation, state: ServerState, plan: RoundPlan, outcome: RoundOutcome, costs: list[ClientCost]
-) -> RoundRecord:
+def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: RoundOutcome) -> RoundRecord:
+    costs = [one.cost for one in outcome.trained]
     return RoundRecord(
         round=plan.cohort.round_index,
         accuracy=None,
         loss=None,
-        mean_width=sum(a.spec.width for a in plan.assignments) / len(plan.cohort.client_ids),
+        mean_width=sum(one.width for one in outcome.trained) / len(plan.cohort.client_ids),
         coverage=outcome.coverage,
         bytes_up=sum(c.bytes_up for c in costs),
         bytes_down=sum(c.bytes_down for c in costs),
@@ -158,27 +157,26 @@ def _client_rows(
     state: ServerState,
     assigned: np.ndarray,
     plan: RoundPlan,
-    reports: Sequence[ClientReport],
-    costs: dict[int, ClientCost],
+    outcome: RoundOutcome,
 ) -> list[dict[str, Any]]:
-    by_client = {report.client_id: report for report in reports}
-    everybody = len(fed.task.capacities) <= MAX_LISTED_CLIENTS
-    listed = range(len(fed.task.capacities)) if everybody else plan.cohort.client_ids
+    trained = {one.client_id: one for one in outcome.trained}
+    everybody = fed.task.num_clients <= MAX_LISTED_CLIENTS
+    listed = range(fed.task.num_clients) if everybody else plan.cohort.client_ids
     rows = []
     for i in listed:
-        report, cost = by_client.get(i), costs.get(i)
+        one = trained.get(i)
         rows.append(
             {
                 "round": plan.cohort.round_index,
                 "client": i,
-                "participated": report is not None,
+                "participated": one is not None,
                 "capacity": float(fed.task.capacities[i]),
-                "width": report.spec.width if report else float(assigned[i]),
+                "width": one.width if one else float(assigned[i]),
                 "estimate": float(state.estimates[i]) if state.measured else None,
                 "num_examples": len(fed.task.partition.client(i)),
-                "loss": report.metrics["loss"] if report else None,
-                "bytes_up": cost.bytes_up if cost else 0,
-                "bytes_down": cost.bytes_down if cost else 0,
+                "loss": one.loss if one else None,
+                "bytes_up": one.cost.bytes_up if one else 0,
+                "bytes_down": one.cost.bytes_down if one else 0,
             }
         )
     return rows
@@ -187,6 +185,7 @@ def _client_rows(
 def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     evaluated = [r for r in rounds if r["accuracy"] is not None]
     best = max(evaluated, key=lambda r: r["accuracy"])
+    listed = list(listed_clients(fed))
     control = budget_summary(fed, rounds, state.policy.extra.get("carry", 0.0))
     return {
         "name": fed.label,
@@ -206,7 +205,7 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "compute": "dense" if Trait.DENSE in fed.method.selector.traits else "masked",
         "seconds": sum(r["seconds"] for r in rounds),
         "config_hash": fed.config_hash,
-        "widths": [float(w) for w in state.policy.widths],
-        "estimates": [float(e) for e in state.estimates] if state.measured else None,
+        "widths": state.policy.widths[listed].tolist(),
+        "estimates": state.estimates[listed].tolist() if state.measured else None,
         **({"control": control} if control else {}),
     }

@@ -1,20 +1,23 @@
-"""One round as functions: who trains what, and what the server makes of the answers."""
+"""The first half of a round: who trains what, in which order, and what each client is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 
-from widthwise.aggregation import CoordinateMean, server_step
-from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, clone, first_non_finite, zeros_like
-from widthwise.core.records import ClientReport, ClientTask, Cohort, LocalConfig, SliceSpec
+from widthwise.core.params import Params, clone
+from widthwise.core.records import ClientTask, Cohort, LocalConfig, SliceSpec
 from widthwise.core.threads import one_thread
+from widthwise.engine.disk import Disk
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
 from widthwise.slicing import Moment, WidthSpace
+
+MAX_LISTED_CLIENTS = 1000
+"""Up to so many clients, the run folder describes all; beyond, only those that are in a cohort."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,17 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The cohort of a round and the assignments of those who train (a width above 0), in cohort order."""
+    """Who trains which width in a round.
+
+    Attributes:
+        cohort: The clients that were drawn.
+        widths: The widths of those who train (a width above 0), in the order in which they are handed out and
+            their reports folded: largest slices first, so that no worker is left alone with a full-width
+            client at the end, and by id among equals. The bits of all sums follow from it.
+    """
 
     cohort: Cohort
-    assignments: tuple[Assignment, ...]
+    widths: Mapping[int, float]
 
 
 def sample_cohort(fed: Federation, round_index: int) -> Cohort:
@@ -67,33 +77,54 @@ def sample_cohort(fed: Federation, round_index: int) -> Cohort:
     return Cohort(round_index, tuple(sorted(int(i) for i in ids)))
 
 
+def listed_clients(fed: Federation) -> Sequence[int]:
+    """Return the clients that a run folder describes one by one, in ascending order.
+
+    All of them up to ``MAX_LISTED_CLIENTS``; beyond, those that are in a cohort of the run.
+    """
+    if fed.task.num_clients <= MAX_LISTED_CLIENTS:
+        return range(fed.task.num_clients)
+    cohorts = (sample_cohort(fed, t).client_ids for t in range(fed.training.rounds))
+    return sorted(set(chain.from_iterable(cohorts)))
+
+
 def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerState]:
-    """Decide who trains which slice in ``state.round_index`` (steps 1 and 2 of a round)."""
+    """Decide who trains which width in ``state.round_index`` (step 1 of a round)."""
     t = state.round_index
     cohort = sample_cohort(fed, t)
     widths, policy = fed.method.policy.allocate(
         state.policy, fed.population, cohort, fed.seeds.at("allocation", t).numpy()
     )
+    order = sorted((i for i in cohort.client_ids if widths[i] > 0), key=lambda i: (-widths[i], i))
+    return RoundPlan(cohort, {i: widths[i] for i in order}), replace(state, policy=policy)
+
+
+def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk) -> Iterator[Assignment]:
+    """Yield the assignments of a plan in its order (step 2), each made when it is asked for.
+
+    Args:
+        fed: The federation.
+        state: State returned by ``plan_round``.
+        plan: The round's plan.
+        disk: Holds the states of the clients that ``state`` names.
+    """
+    t = state.round_index
     config = replace(fed.training.local(t), precision=fed.engine.precision)
-    assignments = []
-    for i in (i for i in cohort.client_ids if widths[i] > 0):
+    for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])
         moment = Moment(i, t, fed.seeds.at("selection"), state.params)
-        spec = _select(fed, widths[i], moment)
-        context = fed.method.objective.context_width(widths[i], capacity)
-        assignments.append(
-            Assignment(
-                client_id=i,
-                round_index=t,
-                spec=spec,
-                context_spec=spec if context == widths[i] else _select(fed, context, moment),
-                capacity=capacity,
-                client_state=_client_state(fed, state, i, spec),
-                config=config,
-                seed=fed.seeds.at("client", t, i).seed(),
-            )
+        spec = _select(fed, width, moment)
+        context = fed.method.objective.context_width(width, capacity)
+        yield Assignment(
+            client_id=i,
+            round_index=t,
+            spec=spec,
+            context_spec=spec if context == width else _select(fed, context, moment),
+            capacity=capacity,
+            client_state=_client_state(fed, state, i, spec, disk),
+            config=config,
+            seed=fed.seeds.at("client", t, i).seed(),
         )
-    return RoundPlan(cohort, tuple(assignments)), replace(state, policy=policy)
 
 
 def _select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
@@ -101,14 +132,17 @@ def _select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
         return fed.method.selector.select(fed.space, width, moment)
 
 
-def _client_state(fed: Federation, state: ServerState, client: int, spec: SliceSpec) -> dict[str, Params]:
-    stored = state.clients.get(client, {})
+def _client_state(
+    fed: Federation, state: ServerState, client: int, spec: SliceSpec, disk: Disk
+) -> dict[str, Params]:
+    names = fed.method.objective.client_state
+    if not names or client not in state.clients:
+        return {name: {n: torch.zeros(s) for n, s in fed.space.shapes(spec).items()} for name in names}
+    stored = disk.read(client, state.clients[client])
     # Cloned, since a view would travel to a worker together with all that it is a view of.
     return {
-        name: clone(spec.masked(fed.space.take(stored[name], spec)))
-        if name in stored
-        else {n: torch.zeros(shape) for n, shape in fed.space.shapes(spec).items()}
-        for name in fed.method.objective.client_state
+        name: clone(spec.masked(fed.space.take({n: stored[name][n] for n in state.params}, spec)))
+        for name in names
     }
 
 
@@ -128,95 +162,3 @@ def dispatch(space: WidthSpace, broadcast: Broadcast, assignment: Assignment) ->
         config=a.config,
         seed=a.seed,
     )
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """What a round did, beside the new state: figures for its record."""
-
-    coverage: float
-    ever_covered: float
-    train_loss: float | None
-
-
-def finish_round(
-    fed: Federation, state: ServerState, plan: RoundPlan, reports: Sequence[ClientReport]
-) -> tuple[ServerState, RoundOutcome]:
-    """Fold the reports, step the server, adapt what is due (steps 6 to 8).
-
-    Args:
-        fed: The federation.
-        state: State returned by ``plan_round``.
-        plan: The round's plan.
-        reports: One report of each assignment, in cohort order; where there is none, nothing changes.
-
-    Raises:
-        DivergenceError: if a new global parameter is not finite.
-    """
-    t, method, space = state.round_index, fed.method, fed.space
-    stats = CoordinateMean({name: tuple(value.shape) for name, value in state.params.items()})
-    for report in reports:
-        weight = report.num_examples if method.weighting == "examples" else 1
-        stats.add_(space, report.spec, report.delta, float(weight))
-    mean, covered = stats.mean()
-    params = server_step(state.params, mean, covered, method.uncovered)
-    if bad := first_non_finite(params):
-        raise DivergenceError(
-            f"the global parameter {bad!r} is not finite, but training needs finite numbers. "
-            "Lower training.lr.",
-            round_index=t,
-            stage="server step",
-        )
-    server = state.server
-    if server:
-        server = method.objective.server_update(space, server, reports, fed.holders)
-    ever = {name: state.ever_covered[name] | covered[name] for name in covered}
-    new = replace(
-        state,
-        round_index=t + 1,
-        params=params,
-        server=server,
-        clients=_new_client_states(fed, state, reports),
-        ever_covered=ever,
-    )
-    total = sum(r.num_examples for r in reports)
-    outcome = RoundOutcome(
-        coverage=_share(covered),
-        ever_covered=_share(ever),
-        train_loss=sum(r.metrics["loss"] * r.num_examples for r in reports) / total if reports else None,
-    )
-    return _adapt(fed, new, reports, mean), outcome
-
-
-def _adapt(fed: Federation, state: ServerState, reports: Sequence[ClientReport], mean: Params) -> ServerState:
-    estimator, t = fed.method.estimator, state.round_index - 1
-    if estimator is None or not reports or not estimator.due(t):
-        return state
-    with one_thread():
-        measured = estimator.measure(fed.space, reports, mean)
-    estimates = estimator.update(state.estimates, measured, t)
-    policy = fed.method.policy.observe(state.policy, fed.population, estimates)
-    return replace(state, estimates=estimates, policy=policy, measured=True)
-
-
-def _new_client_states(
-    fed: Federation, state: ServerState, reports: Sequence[ClientReport]
-) -> Mapping[int, Mapping[str, Params]]:
-    names = fed.method.objective.client_state
-    if not names:
-        return state.clients
-    clients = dict(state.clients)
-    for report in reports:
-        old = clients.get(report.client_id, {})
-        updated: dict[str, Params] = {}
-        for name in names:
-            tensors = clone(old[name]) if name in old else zeros_like(state.params)
-            fed.space.scatter_add_(tensors, report.state[name], report.spec)
-            updated[name] = tensors
-        clients[report.client_id] = updated
-    return clients
-
-
-def _share(masks: Params) -> float:
-    total = sum(mask.numel() for mask in masks.values())
-    return sum(int(mask.sum()) for mask in masks.values()) / total

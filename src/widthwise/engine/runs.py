@@ -47,6 +47,7 @@ PARTITION_KEYS = (
     "num_clients",
     "num_classes",
     "class_names",
+    "clients",
     "class_counts",
     "label_divergence",
     "capacities",

@@ -26,8 +26,8 @@ class ServerState:
         estimates: Smoothed estimate of every client, [N] float64.
         measured: Whether an estimate was ever measured.
         server: The objective's parameter dictionaries on the server (SCAFFOLD's c), global shapes.
-        clients: Client -> the objective's parameter dictionaries of that client (SCAFFOLD's c_i), global
-            shapes; a client that never took part has no entry and stands for zeros.
+        clients: Client -> the round at whose end its own dictionaries (SCAFFOLD's c_i) were written, where
+            the objective has any (``Disk``); a client that never took part is missing and stands for zeros.
         ever_covered: Which coordinates anybody has trained so far (bool, global shapes).
     """
 
@@ -38,7 +38,7 @@ class ServerState:
     estimates: np.ndarray
     measured: bool
     server: Mapping[str, Params]
-    clients: Mapping[int, Mapping[str, Params]]
+    clients: Mapping[int, int]
     ever_covered: Params
 
     @classmethod

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from widthwise.core.registry import Registry
-from widthwise.heterogeneity.common_core import CommonCore
-from widthwise.heterogeneity.estimator import Estimator
+from widthwise.heterogeneity.common_core import CommonCore, intersection
+from widthwise.heterogeneity.estimator import Estimates, Estimator
 from widthwise.heterogeneity.label_divergence import label_divergence
 from widthwise.heterogeneity.restricted import Restricted
 
@@ -22,4 +22,4 @@ ESTIMATORS.add(
     source="arXiv 2608.07157, section 3.2",
 )
 
-__all__ = ["ESTIMATORS", "Estimator", "label_divergence"]
+__all__ = ["ESTIMATORS", "Estimates", "Estimator", "intersection", "label_divergence"]

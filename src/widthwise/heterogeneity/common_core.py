@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -28,25 +28,30 @@ class CommonCore(Estimator):
         return frozenset({Trait.COMMON})
 
     def measure(
-        self, space: Space, reports: Sequence[ClientReport], mean_delta: Mapping[str, Tensor]
+        self,
+        space: Space,
+        reports: Iterable[ClientReport],
+        mean_delta: Mapping[str, Tensor],
+        common: SliceSpec,
     ) -> dict[int, float]:
         """Return H^ of each participant on the common coordinates."""
-        core = intersection([report.spec for report in reports])
-        mean = core.masked(space.take(mean_delta, core))
+        mean = common.masked(space.take(mean_delta, common))
         return {
             report.client_id: relative_divergence(
-                core.masked(space.take_within(report.delta, report.spec, core)), mean, self.estimate_eps
+                common.masked(space.take_within(report.delta, report.spec, common)), mean, self.estimate_eps
             )
             for report in reports
         }
 
 
-def intersection(specs: Sequence[SliceSpec]) -> SliceSpec:
+def intersection(*specs: SliceSpec) -> SliceSpec:
     """Return the spec of the channels and, under masks, coordinates that all specs keep (at least one).
+
+    Associative, so that the specs of a cohort need not be held together.
 
     Example:
         >>> a, b = SliceSpec(0.5, {"fc": range(2)}), SliceSpec(1.0, {"fc": range(4)})
-        >>> intersection([a, b]).kept
+        >>> intersection(a, b).kept
         {'fc': range(0, 2)}
     """
     kept = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from widthwise.core.params import squared_norm
 from widthwise.core.protocols import Space
-from widthwise.core.records import ClientReport
+from widthwise.core.records import ClientReport, SliceSpec
 from widthwise.core.traits import Trait
 
 Estimates = NDArray[np.float64]
@@ -67,14 +67,19 @@ class Estimator(BaseModel):
 
     @abstractmethod
     def measure(
-        self, space: Space, reports: Sequence[ClientReport], mean_delta: Mapping[str, Tensor]
+        self,
+        space: Space,
+        reports: Iterable[ClientReport],
+        mean_delta: Mapping[str, Tensor],
+        common: SliceSpec,
     ) -> dict[int, float]:
         """Return H^ of each participant.
 
         Args:
             space: The width space.
-            reports: The cohort's reports.
+            reports: The cohort's reports, to be gone through once: they are read from disk.
             mean_delta: Dbar in global shapes, 0 where nobody trained.
+            common: What all of these reports hold (``intersection`` of their specs).
         """
 
     def update(self, values: Estimates, measured: Mapping[int, float], round_index: int) -> Estimates:
@@ -89,8 +94,9 @@ class Estimator(BaseModel):
             smoothed[client] = self.beta * smoothed[client] + (1 - self.beta) * measure
         before = max(round_index - self.adapt_every, 0)
         mean = smoothed.mean()
-        rescale = round_index // self.normalise_every > before // self.normalise_every and mean > 0
-        return smoothed / mean if rescale else smoothed
+        if round_index // self.normalise_every > before // self.normalise_every and mean > 0:
+            smoothed /= mean
+        return smoothed
 
 
 def relative_divergence(delta: Mapping[str, Tensor], mean: Mapping[str, Tensor], eps: float) -> float:

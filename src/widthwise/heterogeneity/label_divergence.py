@@ -11,7 +11,9 @@ import numpy.typing as npt
 from widthwise.core.errors import InputError
 
 
-def label_divergence(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def label_divergence(
+    counts: npt.NDArray[np.int64], totals: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.float64]:
     """Return the total-variation distance of each client's label distribution to the global one.
 
     Formula: TV_i = 1/2 sum_k |p_ik - p_k| with p_ik = counts_ik / sum_k counts_ik and
@@ -22,6 +24,7 @@ def label_divergence(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
     Args:
         counts: Samples of each class that each client holds, [N, K].
+        totals: Samples of each class that all clients hold, [K], where ``counts`` lists only some of them.
 
     Returns:
         float64 [N], in [0, 1): 0 for a client that mirrors the whole.
@@ -40,6 +43,7 @@ def label_divergence(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             "Choose a partition without empty clients."
         )
     local = counts / sizes[:, None]
-    overall = counts.sum(axis=0) / sizes.sum()
+    everybody = counts.sum(axis=0) if totals is None else totals
+    overall = everybody / everybody.sum()
     divergence: npt.NDArray[np.float64] = 0.5 * np.abs(local - overall).sum(axis=1)
     return divergence

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
 from widthwise.core.protocols import Space
-from widthwise.core.records import ClientReport
+from widthwise.core.records import ClientReport, SliceSpec
 from widthwise.heterogeneity.estimator import Estimator, relative_divergence
 
 
@@ -22,7 +22,11 @@ class Restricted(Estimator):
     """
 
     def measure(
-        self, space: Space, reports: Sequence[ClientReport], mean_delta: Mapping[str, Tensor]
+        self,
+        space: Space,
+        reports: Iterable[ClientReport],
+        mean_delta: Mapping[str, Tensor],
+        common: SliceSpec,
     ) -> dict[int, float]:
         """Return H^ of each participant on its trained coordinates."""
         return {

@@ -127,7 +127,7 @@ class _Workload:
     def _seconds_of_a_sample(self, state: ServerState, width: float) -> float:
         fed = self._timed
         spec = fed.space.nested(width)
-        client = int(np.argmax(np.diff(fed.task.partition.offsets)))
+        client = int(fed.task.partition.sizes().argmax())
         indices = fed.task.partition.client(client)[: TIMED_BATCHES * fed.training.batch_size]
         assignment = Assignment(
             client_id=client,

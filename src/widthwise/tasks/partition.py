@@ -1,13 +1,11 @@
-"""Which training samples each client holds: any flwr-datasets partitioner, by name or preset."""
+"""How training samples are divided: any flwr-datasets partitioner by name or preset, or a shared pool."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -18,60 +16,30 @@ from torch import Tensor
 
 from widthwise.core.errors import ConfigError, unknown_name
 from widthwise.core.seeds import SeedTree
-from widthwise.tasks.dataset import share_
+from widthwise.tasks.held import Ints, ListedPartition, Partition, PooledPartition
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
 
-Ints = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """Sample indices of each client, in compressed rows: two tensors, whatever the number of clients.
-
-    Attributes:
-        offsets: int64 [N + 1]; client i holds ``indices[offsets[i]:offsets[i + 1]]``.
-        indices: int64 [samples], ascending within a client.
-    """
-
-    offsets: Tensor
-    indices: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self.offsets) - 1
-
-    def client(self, client_id: int) -> Tensor:
-        """Return the sample indices of one client (a view)."""
-        return self.indices[self.offsets[client_id] : self.offsets[client_id + 1]]
-
-    def sizes(self) -> Tensor:
-        """Return the number of samples of each client, int64 [N]."""
-        return self.offsets.diff()
-
-    def class_counts(self, labels: Tensor, num_classes: int) -> npt.NDArray[np.int64]:
-        """Return how many samples of each class each client holds, int64 [N, classes]."""
-        owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes())
-        cells = owner * num_classes + labels[self.indices]
-        counts = torch.bincount(cells, minlength=len(self) * num_classes)
-        return counts.view(len(self), num_classes).numpy()
-
-    def digest(self) -> str:
-        """Return a SHA-256 that two partitions share only if every client holds the same samples."""
-        parts = (self.offsets.numpy().tobytes(), self.indices.numpy().tobytes())
-        return hashlib.sha256(b"".join(parts)).hexdigest()
-
-    def share_(self) -> None:
-        """Move the tensors to shared memory, in place."""
-        share_(self.offsets, self.indices)
 
 
 class Options(BaseModel, ABC):
     """A kind of partition and its options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def deal(self, labels: Tensor, ids: Ints | None, num_clients: int, seeds: SeedTree) -> Partition:
+        """Return who holds which sample (see ``partition``).
+
+        Raises:
+            ConfigError: if these samples cannot be divided so.
+        """
+
+
+class Division(Options):
+    """A kind of partition that gives each sample to one client at most."""
 
     @abstractmethod
     def divide(self, columns: Columns, num_clients: int, seed: int) -> list[Ints]:
@@ -81,8 +49,37 @@ class Options(BaseModel, ABC):
             ConfigError: if these samples cannot be divided so.
         """
 
+    def deal(self, labels: Tensor, ids: Ints | None, num_clients: int, seeds: SeedTree) -> Partition:
+        """Return who holds which sample; rows are shuffled before they are divided.
 
-class ByPartitioner(Options):
+        Raises:
+            ConfigError: if there are more clients than samples, a client would hold no sample, or these
+                samples cannot be divided so.
+        """
+        if num_clients > len(labels):
+            raise ConfigError(
+                f"clients is {num_clients}, but there are {len(labels)} training samples. "
+                "Set clients to at most that, or raise limit."
+            )
+        order = seeds.at("partition", "order").numpy().permutation(len(labels))
+        columns: Columns = {"label": labels.numpy()[order]} | ({} if ids is None else {"id": ids[order]})
+        parts = self.divide(columns, num_clients, seeds.at("partition").seed())
+        if len(parts) != num_clients:
+            raise ConfigError(
+                f"clients is {num_clients}, but the {self.model_dump()} partition has {len(parts)} parts. "
+                f"Set clients to {len(parts)} or change the partition's options."
+            )
+        sizes = np.array([len(part) for part in parts])
+        if not sizes.all():
+            raise ConfigError(
+                f"partition {self.model_dump()} leaves client {int(sizes.argmin())} without a sample, but "
+                "each client needs at least one. Use fewer clients, more samples or a larger alpha."
+            )
+        held = np.concatenate([np.sort(order[part]) for part in parts])
+        return ListedPartition(torch.from_numpy(np.cumsum([0, *sizes])), torch.from_numpy(held))
+
+
+class ByPartitioner(Division):
     """A kind of partition that a partitioner of flwr-datasets makes."""
 
     @abstractmethod
@@ -116,7 +113,7 @@ class ByPartitioner(Options):
                 ) from error
 
 
-class Iid(Options):
+class Iid(Division):
     """Equal parts (to one sample) of shuffled samples.
 
     The same parts as flwr-datasets' ``IidPartitioner``, cut at once: that one takes milliseconds for each
@@ -150,6 +147,30 @@ class Dirichlet(ByPartitioner):
             num_partitions=num_clients, partition_by="label", alpha=self.alpha,
             min_partition_size=self.min_size, self_balancing=False, seed=seed,
         )  # fmt: skip
+
+
+class Pool(Options):
+    """Any number of clients share the samples, each holding ``size`` of them (``PooledPartition``).
+
+    For federations of more clients than samples: what a client costs in memory and its data are kept apart.
+    """
+
+    kind: Literal["pool"] = "pool"
+    size: int = Field(ge=1)
+
+    def deal(self, labels: Tensor, ids: Ints | None, num_clients: int, seeds: SeedTree) -> Partition:
+        """Return the pool in a random order.
+
+        Raises:
+            ConfigError: if a client would hold more samples than there are.
+        """
+        if self.size > len(labels):
+            raise ConfigError(
+                f"partition.size is {self.size}, but the pool has {len(labels)} training samples. "
+                "Lower it, or raise limit."
+            )
+        order = seeds.at("partition", "order").numpy().permutation(len(labels))
+        return PooledPartition(torch.from_numpy(order), self.size, num_clients)
 
 
 class Natural(ByPartitioner):
@@ -201,7 +222,7 @@ class Named(ByPartitioner):
             ) from error
 
 
-PRESETS: dict[str, type[Options]] = {"dirichlet": Dirichlet, "iid": Iid, "natural": Natural}
+PRESETS: dict[str, type[Options]] = {"dirichlet": Dirichlet, "iid": Iid, "natural": Natural, "pool": Pool}
 
 
 def _tag(value: Any) -> str:
@@ -213,6 +234,7 @@ PartitionConfig = Annotated[
     Annotated[Dirichlet, Tag("dirichlet")]
     | Annotated[Iid, Tag("iid")]
     | Annotated[Natural, Tag("natural")]
+    | Annotated[Pool, Tag("pool")]
     | Annotated[Named, Tag("partitioner")],
     Discriminator(_tag),
 ]
@@ -241,24 +263,4 @@ def partition(
         ConfigError: if there are more clients than samples, the partitioner cannot do it, or a client would
             hold no sample.
     """
-    if num_clients > len(labels):
-        raise ConfigError(
-            f"clients is {num_clients}, but there are {len(labels)} training samples. "
-            "Set clients to at most that, or raise limit."
-        )
-    order = seeds.at("partition", "order").numpy().permutation(len(labels))
-    columns: Columns = {"label": labels.numpy()[order]} | ({} if ids is None else {"id": ids[order]})
-    parts = options.divide(columns, num_clients, seeds.at("partition").seed())
-    if len(parts) != num_clients:
-        raise ConfigError(
-            f"clients is {num_clients}, but the {options.model_dump()} partition has {len(parts)} parts. "
-            f"Set clients to {len(parts)} or change the partition's options."
-        )
-    sizes = np.array([len(part) for part in parts])
-    if not sizes.all():
-        raise ConfigError(
-            f"partition {options.model_dump()} leaves client {int(sizes.argmin())} without a sample, but "
-            "each client needs at least one. Use fewer clients, more samples or a larger alpha."
-        )
-    held = np.concatenate([np.sort(order[part]) for part in parts])
-    return Partition(torch.from_numpy(np.cumsum([0, *sizes])), torch.from_numpy(held))
+    return options.deal(labels, ids, num_clients, seeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -27,9 +27,10 @@ from widthwise.tasks.capacity import CapacityConfig
 from widthwise.tasks.custom import OBJECT, Given, Imported, identity_of, target_of
 from widthwise.tasks.dataset import Dataset, Signature
 from widthwise.tasks.datasets import DATASETS
+from widthwise.tasks.held import Partition
 from widthwise.tasks.model import ModelSpec, Norm
 from widthwise.tasks.models import MODELS
-from widthwise.tasks.partition import Natural, Partition, PartitionConfig, partition
+from widthwise.tasks.partition import Natural, PartitionConfig, partition
 from widthwise.tasks.slices import SliceRules
 from widthwise.tasks.source import Request
 
@@ -213,9 +214,14 @@ class Task:
         """Return inputs in the shape and type of a batch, for tracing."""
         return self.model.example_inputs(batch)
 
-    def class_counts(self) -> npt.NDArray[np.int64]:
-        """Return how many training samples of each class each client holds, int64 [N, classes]."""
-        return self.partition.class_counts(self.train.labels(), self.train.num_classes)
+    def class_counts(self, clients: Iterable[int] | None = None) -> npt.NDArray[np.int64]:
+        """Return how many training samples of each class these clients, or all, hold, int64 [N, classes]."""
+        chosen = range(self.num_clients) if clients is None else clients
+        return self.partition.class_counts(self.train.labels(), self.train.num_classes, chosen)
+
+    def class_totals(self) -> npt.NDArray[np.int64]:
+        """Return how many training samples of each class all clients hold together, int64 [classes]."""
+        return self.partition.class_totals(self.train.labels(), self.train.num_classes)
 
 
 def build_task(config: TaskConfig, capacity: CapacityConfig, seed: int, data_dir: Path | None = None) -> Task:

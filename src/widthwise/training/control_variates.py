@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from widthwise.core.errors import ConfigError
-from widthwise.core.params import Params, clone
+from widthwise.core.params import Params, zeros_like
 from widthwise.core.protocols import Space
 from widthwise.core.records import ClientReport
 from widthwise.training.config import TrainingConfig
-from widthwise.training.objective import Local, LocalSetting, Objective, gradients
+from widthwise.training.objective import Local, LocalSetting, Objective, Server, gradients
 
 CLIENT, SERVER = "client_control", "server_control"
 
@@ -72,19 +72,28 @@ class ControlVariates(Objective):
         """Return the working object of one client in one round."""
         return ControlVariatesLocal(setting)
 
-    def server_update(
-        self,
-        space: Space,
-        server_state: Mapping[str, Params],
-        reports: Sequence[ClientReport],
-        holders: Mapping[str, Tensor],
-    ) -> Mapping[str, Params]:
-        """Return the server's control after a round."""
-        control = clone(server_state[SERVER])
-        total = {name: torch.zeros_like(value) for name, value in control.items()}
-        for report in reports:
-            space.scatter_add_(total, report.state[CLIENT], report.spec)
-        return {SERVER: {name: value + total[name] / holders[name] for name, value in control.items()}}
+    def server(
+        self, space: Space, server_state: Mapping[str, Params], holders: Mapping[str, Tensor]
+    ) -> Server:
+        """Return the working object of the server in one round."""
+        return ControlVariatesServer(space, server_state, holders)
+
+
+class ControlVariatesServer(Server):
+    """Sums the increments of the clients' controls: c_j+ = c_j + (1 / N_j) * sum_i (c_ij+ - c_ij)."""
+
+    def __init__(self, space: Space, state: Mapping[str, Params], holders: Mapping[str, Tensor]) -> None:
+        super().__init__(state)
+        self._space, self._holders, self._total = space, holders, zeros_like(state[SERVER])
+
+    def add_(self, report: ClientReport) -> None:
+        """Add the increment of one client's control."""
+        self._space.scatter_add_(self._total, report.state[CLIENT], report.spec)
+
+    def finish(self) -> Mapping[str, Params]:
+        """Return the server's control after the round."""
+        total = self._total
+        return {SERVER: {n: value + total[n] / self._holders[n] for n, value in self.state[SERVER].items()}}
 
 
 class ControlVariatesLocal(Local):

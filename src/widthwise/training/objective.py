@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -79,6 +79,24 @@ class Local:
         return {}
 
 
+class Server:
+    """The server's side of an objective in one round. As it stands: its dictionaries stay as they are.
+
+    Args:
+        state: The dictionaries named in ``Objective.server_state``, in global shapes. Not changed.
+    """
+
+    def __init__(self, state: Mapping[str, Params]) -> None:
+        self.state = state
+
+    def add_(self, report: ClientReport) -> None:
+        """Fold one report in; reports come in the order of the plan and are not kept."""
+
+    def finish(self) -> Mapping[str, Params]:
+        """Return the dictionaries after the round."""
+        return self.state
+
+
 class Objective(BaseModel):
     """Base of all local objectives: plain SGD on the criterion.
 
@@ -86,7 +104,7 @@ class Objective(BaseModel):
     parameter dictionaries kept for each client, ``server_state`` those kept on the server. All are in
     global shapes, start at zero and reach the client as ``task.state[name]``, sliced to the trained spec.
     For each name in ``client_state`` the report carries the *increment* in ``report.state[name]``, which
-    the engine scatters onto that client's dictionary; ``server_update`` reads the same increments.
+    the engine scatters onto that client's dictionary; ``server`` folds the same increments.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -125,19 +143,15 @@ class Objective(BaseModel):
         """Return the working object of one client in one round."""
         return Local(setting)
 
-    def server_update(
-        self,
-        space: Space,
-        server_state: Mapping[str, Params],
-        reports: Sequence[ClientReport],
-        holders: Mapping[str, Tensor],
-    ) -> Mapping[str, Params]:
-        """Return the server's dictionaries after a round.
+    def server(
+        self, space: Space, server_state: Mapping[str, Params], holders: Mapping[str, Tensor]
+    ) -> Server:
+        """Return the working object of the server in one round.
 
         Args:
             space: The width space.
             server_state: The dictionaries named in ``server_state``, in global shapes. Not changed.
-            reports: The cohort's reports in cohort order.
-            holders: How many clients can ever train each coordinate, in global shapes, at least 1.
+            holders: How many clients can ever train each coordinate, in global shapes, at least 1; empty
+                where there is no ``server_state``.
         """
-        return server_state
+        return Server(server_state)

@@ -1,8 +1,8 @@
-"""The executor's promise: the reports of a round, each as it becomes ready, in any order."""
+"""The executor's promise: the reports of a round, in the order of its assignments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -19,8 +19,11 @@ class Executor(Protocol):
 
     def __init__(self, runner: ClientRunner, workers: int) -> None: ...
 
-    def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
-        """Train the clients and yield their reports as they become ready.
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+        """Train the clients and yield their reports in the order of the assignments.
+
+        Assignments are taken when they can be handed out, and few reports wait for a slow one before them:
+        memory does not grow with the number of assignments.
 
         Raises:
             RunError: if a client fails; names client, round and stage.

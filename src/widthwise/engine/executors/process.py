@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,10 @@ from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import ClientRunner
 
 _OK, _FAILED = b"+", b"-"
+
+WINDOW = 4
+"""Assignments for each worker that may be handed out before the oldest of them is yielded: what waits for
+a slow client is bounded, and a worker stands idle only where one client takes as long as several."""
 
 
 class ProcessExecutor:
@@ -65,8 +69,8 @@ class ProcessExecutor:
                 self._processes.append(process)
                 self._pipes.append(ours)
 
-    def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
-        """Yield the reports as workers finish them.
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+        """Yield the reports in the order of the assignments.
 
         Raises:
             RunError: if a client fails or a worker process dies.
@@ -82,23 +86,28 @@ class ProcessExecutor:
             for shared, fresh in zip(_groups(self._shared), _groups(broadcast), strict=True):
                 for name, value in fresh.items():
                     shared[name].copy_(value)
-        # Largest slices first, so that no worker is left alone with a full-width client at the end.
-        queue = sorted(assignments, key=lambda a: (a.spec.width, a.client_id))
-        busy: dict[Connection, Assignment] = {}
-        for pipe in self._pipes[: len(queue)]:
-            self._send(pipe, queue.pop(), busy)
-        while busy:
-            for ready in wait(list(busy)):
-                assert isinstance(ready, Connection)
-                assignment = busy[ready]
-                report = self._receive(ready, assignment)
-                del busy[ready]
-                if queue:
-                    self._send(ready, queue.pop(), busy)
-                yield report
+        coming, idle = iter(assignments), list(self._pipes)
+        busy: dict[Connection, tuple[int, Assignment]] = {}
+        ready: dict[int, ClientReport] = {}
+        sent = done = 0
+        while True:
+            while idle and sent - done < WINDOW * self._workers and (assignment := next(coming, None)):
+                self._send(idle[-1], assignment)
+                busy[idle.pop()] = sent, assignment
+                sent += 1
+            if done in ready:
+                yield ready.pop(done)
+                done += 1
+            elif busy:
+                for pipe in wait(list(busy)):
+                    assert isinstance(pipe, Connection)
+                    number, assignment = busy.pop(pipe)
+                    ready[number] = self._receive(pipe, assignment)
+                    idle.append(pipe)
+            else:
+                return
 
-    def _send(self, pipe: Connection, assignment: Assignment, busy: dict[Connection, Assignment]) -> None:
-        busy[pipe] = assignment
+    def _send(self, pipe: Connection, assignment: Assignment) -> None:
         try:
             pipe.send_bytes(pickle.dumps(assignment, protocol=5))
         except BrokenPipeError:

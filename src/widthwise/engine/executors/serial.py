@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +17,7 @@ class SerialExecutor:
     def __init__(self, runner: ClientRunner, workers: int) -> None:
         self._runner = runner
 
-    def run(self, broadcast: Broadcast, assignments: Sequence[Assignment]) -> Iterator[ClientReport]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
         """Yield the reports in the order of the assignments."""
         for assignment in assignments:
             yield self._runner(broadcast, assignment)

@@ -1,0 +1,150 @@
+"""The second half of a round: reports are folded as they come, and the server steps on their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from widthwise.aggregation import CoordinateMean, server_step
+from widthwise.core.errors import DivergenceError
+from widthwise.core.params import Params, first_non_finite, zeros_like
+from widthwise.core.records import ClientReport, SliceSpec
+from widthwise.core.threads import one_thread
+from widthwise.engine.accounting import client_cost
+from widthwise.engine.costs import ClientCost
+from widthwise.engine.disk import Disk
+from widthwise.engine.federation import Federation
+from widthwise.engine.round import Assignment
+from widthwise.engine.state import ServerState
+from widthwise.heterogeneity import Estimates, intersection
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What stays known of a client's answer once it is folded.
+
+    Attributes:
+        client_id: Index of the client.
+        width: The width that it trained.
+        num_examples: Its samples.
+        loss: Mean loss of its local training.
+        cost: What it sent, received and computed.
+    """
+
+    client_id: int
+    width: float
+    num_examples: int
+    loss: float
+    cost: ClientCost
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What a round did, beside the new state: figures for its record.
+
+    Attributes:
+        coverage: Share of the global coordinates that the cohort trained.
+        ever_covered: Share that anybody has trained so far.
+        train_loss: Mean loss of local training, weighted by samples; None where nobody trained.
+        trained: Who trained, in the order of the plan.
+    """
+
+    coverage: float
+    ever_covered: float
+    train_loss: float | None
+    trained: tuple[Trained, ...]
+
+
+def finish_round(
+    fed: Federation, state: ServerState, answers: Iterable[tuple[Assignment, ClientReport]], disk: Disk
+) -> tuple[ServerState, RoundOutcome]:
+    """Fold the reports, step the server, adapt what is due (steps 6 to 8).
+
+    Each report is folded and let go before the next is asked for. The estimator needs every update beside the
+    mean of all: in the rounds in which it is due, reports are spooled and read once more.
+
+    Args:
+        fed: The federation.
+        state: State returned by ``plan_round``.
+        answers: Assignments and their reports in the order of the plan; where there are none, nothing
+            changes.
+        disk: Holds client states and spooled reports. States of this round are written; those that ``state``
+            names stay.
+
+    Raises:
+        DivergenceError: if a new global parameter is not finite.
+    """
+    t, method, space = state.round_index, fed.method, fed.space
+    estimator = method.estimator if method.estimator is not None and method.estimator.due(t) else None
+    stats = CoordinateMean({name: tuple(value.shape) for name, value in state.params.items()})
+    server = method.objective.server(space, state.server, fed.holders if state.server else {})
+    trained: list[Trained] = []
+    common: SliceSpec | None = None
+    estimates: Estimates | None = None
+    with disk.spool() as spool:
+        for assignment, report in answers:
+            weight = report.num_examples if method.weighting == "examples" else 1
+            stats.add_(space, report.spec, report.delta, float(weight))
+            server.add_(report)
+            if method.objective.client_state:
+                _renew(fed, state, report, disk)
+            if estimator is not None:
+                spool.add(report)
+                common = report.spec if common is None else intersection(common, report.spec)
+            trained.append(_note(fed, assignment, report))
+        mean, covered = stats.mean()
+        params = server_step(state.params, mean, covered, method.uncovered)
+        if bad := first_non_finite(params):
+            raise DivergenceError(
+                f"the global parameter {bad!r} is not finite, but training needs finite numbers. "
+                "Lower training.lr.",
+                round_index=t,
+                stage="server step",
+            )
+        if estimator is not None and common is not None:
+            with one_thread():
+                measured = estimator.measure(space, spool, mean, common)
+            estimates = estimator.update(state.estimates, measured, t)
+    ever = {name: state.ever_covered[name] | covered[name] for name in covered}
+    new = replace(state, round_index=t + 1, params=params, server=server.finish(), ever_covered=ever)
+    if method.objective.client_state:
+        new = replace(new, clients={**state.clients, **{one.client_id: t for one in trained}})
+    if estimates is not None:
+        policy = method.policy.observe(state.policy, fed.population, estimates)
+        new = replace(new, estimates=estimates, policy=policy, measured=True)
+    total = sum(one.num_examples for one in trained)
+    outcome = RoundOutcome(
+        coverage=_share(covered),
+        ever_covered=_share(ever),
+        train_loss=sum(one.loss * one.num_examples for one in trained) / total if trained else None,
+        trained=tuple(trained),
+    )
+    return new, outcome
+
+
+def _note(fed: Federation, assignment: Assignment, report: ClientReport) -> Trained:
+    return Trained(
+        client_id=report.client_id,
+        width=report.spec.width,
+        num_examples=report.num_examples,
+        loss=report.metrics["loss"],
+        cost=client_cost(fed, assignment, report),
+    )
+
+
+def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk) -> None:
+    """Write the client's state after the round: the former one, or zeros, and the reported increments."""
+    client, names = report.client_id, fed.method.objective.client_state
+    states: dict[str, Params] = (
+        disk.read(client, state.clients[client])
+        if client in state.clients
+        else {name: zeros_like(state.params) for name in names}
+    )
+    for name in names:
+        fed.space.scatter_add_(states[name], report.state[name], report.spec)
+    disk.write(client, state.round_index, states)
+
+
+def _share(masks: Params) -> float:
+    total = sum(mask.numel() for mask in masks.values())
+    return sum(int(mask.sum()) for mask in masks.values()) / total
