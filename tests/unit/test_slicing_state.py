@@ -172,7 +172,8 @@ FOLLOWED: list[tuple[nn.Module, dict[str, int]]] = [
     (Net(states, rnn=nn.GRU(2, 6, 2, batch_first=True), last=nn.Linear(12, 3)), {"rnn": 6}),
     (Net(states, rnn=nn.RNN(2, 6, bidirectional=True, batch_first=True), last=nn.Linear(12, 3)), {"rnn": 6}),
     (net(lambda m, h: h + torch.empty_like(h).exponential_()), {"first": 8}),
-    (net(lambda m, h: h), {"first": 8}),
+    (net(lambda m, h: torch.nn.functional.dropout(h, 0.5, m.training, inplace=True)), {"first": 8}),
+    (net(lambda m, h: torch.native_dropout(h, 0.5, m.training)[0]), {"first": 8}),
     (
         Net(lambda m, x: m.last(m.first(x.sub_(0.5))), first=nn.Linear(4, 8), last=nn.Linear(8, 3)),
         {"first": 8},

@@ -30,7 +30,7 @@ from widthwise.slicing.layout import kept_positions
 from widthwise.slicing.program import function_of
 from widthwise.slicing.rules.base import schema_of
 
-_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
+_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 _RANDOM = """
 bernoulli cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
 randint_like randn randn_like random randperm rrelu uniform
@@ -72,30 +72,40 @@ def run(
                 return leaf
 
     for step in program.steps:
-        args, kwargs = transform(_without_dropout(step), bind)
+        args, kwargs = transform(_calm(step), bind)
         if kept is not None:
             args = list(args)
             for position, dim, layout in step.sums:
                 args[position] = _only(args[position], dim, kept_positions(layout, counts, kept))
-        value = function_of(step.op)(*args, **kwargs)
-        if _kind(step) in _DROPOUT:
+        if _kind(step) in _DROPOUT:  # not run: it may write into what it is given
             value = args[0]
-        elif step.mixes or _kind(step) in _RANDOM.split():
-            value = _neutral(step, args, value)
+        elif _kind(step) == "native_dropout":
+            value = args[0], torch.ones_like(args[0], dtype=torch.bool)
+        else:
+            value = function_of(step.op)(*args, **kwargs)
+            if step.mixes or _kind(step) in _RANDOM.split():
+                value = _neutral(step, args, value)
         values[step.name] = value
     return transform(program.output, bind)
 
 
-def _without_dropout(step: Step) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a step, those that make it drop something at random being 0."""
+def _calm(step: Step) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a step, so that it drops nothing at random and knows the statistics of batches.
+
+    Those of a batch of two are ill conditioned: they would make of a rounding error a sign.
+    """
     args, kwargs = list(step.args), dict(step.kwargs)
     if step.op.startswith("aten."):
-        for position, argument in enumerate(schema_of(step.op).arguments):
-            if argument.name in ("dropout", "dropout_p"):
-                if position < len(args):
-                    args[position] = 0.0
-                elif argument.name in kwargs:
-                    kwargs[argument.name] = 0.0
+        names = [argument.name for argument in schema_of(step.op).arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        calm: dict[str, Any] = {"dropout": 0.0, "dropout_p": 0.0}
+        if given.get("running_mean") is not None:
+            calm |= {"training": False, "use_input_stats": False}
+        for name in calm.keys() & given.keys():
+            if name in kwargs:
+                kwargs[name] = calm[name]
+            else:
+                args[names.index(name)] = calm[name]
     return args, kwargs
 
 
