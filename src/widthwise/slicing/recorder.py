@@ -173,17 +173,16 @@ class Recorder(SchemaCheckMode):
 
     def _check_written(self, func: Any, args: Any, kwargs: Any) -> None:
         """Refuse a forward that writes into a parameter: it would change the very model that is traced."""
-        for place, argument in enumerate(func._schema.arguments if func._schema.is_mutable else ()):
-            if argument.is_write:
-                given = args[place] if place < len(args) else kwargs.get(argument.name)
-                for value in pytree.tree_leaves(given):
-                    name = isinstance(value, Tensor) and self._parameters.get(value.untyped_storage()._cdata)
-                    if name:
-                        raise TraceError(
-                            f"the forward writes into its parameter {name!r} by {func} at {_line()}, but "
-                            "only training changes parameters. Write it after the optimizer's step, or make "
-                            "it a buffer."
-                        )
+        arguments = func._schema.arguments
+        given = {**dict(zip((one.name for one in arguments), args, strict=False)), **kwargs}
+        written = [given.get(one.name) for one in arguments if one.is_write]
+        for value in (value for value in pytree.tree_leaves(written) if isinstance(value, Tensor)):
+            name = self._parameters.get(value.untyped_storage()._cdata)
+            if name is not None:
+                raise TraceError(
+                    f"the forward writes into its parameter {name!r} by {func} at {_line()}, but only "
+                    "training changes parameters. Write it after the optimizer's step, or make it a buffer."
+                )
 
     def _enter(self, path: str, *_: Any) -> None:
         self._modules.append(path)
