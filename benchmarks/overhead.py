@@ -27,7 +27,7 @@ from widthwise.engine import EngineConfig, Federation, run_federation
 from widthwise.engine.environment import environment
 from widthwise.methods import build_method
 from widthwise.slicing import trace
-from widthwise.tasks import ArraySet, CapacityConfig, Partition, Signature, Task, resolve_model
+from widthwise.tasks import ArraySet, CapacityConfig, ListedPartition, Signature, Task, resolve_model
 from widthwise.training import TrainingConfig
 
 
@@ -75,7 +75,7 @@ def federation(setting: Setting, precision: str = "fp32") -> Federation:
         name="random",
         train=data(total),
         test=data(10),
-        partition=Partition(torch.arange(0, total + 1, setting.samples), torch.arange(total)),
+        partition=ListedPartition(torch.arange(0, total + 1, setting.samples), torch.arange(total)),
         capacities=capacity.draw(setting.clients, SeedTree(0)),
         tiers=capacity.levels(),
         model=model,

@@ -48,8 +48,29 @@ def fed():
     )
 
 
+@pytest.fixture(scope="module")
+def stacked():
+    """A federation most of whose clients are trained together."""
+    return build(
+        RunConfig(
+            task={
+                "dataset": "digits",
+                "model": {"name": "mlp", "hidden": [16]},
+                "clients": 12,
+                "partition": {"kind": "iid"},
+                "limit": 300,
+            },
+            capacity={"list": [0.5] * 5 + [1.0] * 7},
+            method={"name": "heterofl"},
+            training={"rounds": 2, "cohort": 12, "local_epochs": 2, "batch_size": 16, "lr": 0.05},
+            engine={"stack": 4},
+            seed=3,
+        )
+    )
+
+
 def runner_of(fed):
-    return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+    return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack)
 
 
 def reports_of(fed, executor):
@@ -84,6 +105,42 @@ def test_executor_gives_the_reports_of_serial_to_the_bit(fed, entry, workers):
         for _ in range(2):  # a second round on the same workers must not remember the first
             for client, report in reports_of(fed, executor).items():
                 assert_equal(report, expected[client])
+
+
+@pytest.mark.parametrize("entry", [e for e in EXECUTORS if e.name != "serial"], ids=lambda e: e.name)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_executor_gives_the_reports_of_stacks_to_the_bit(stacked, entry, workers):
+    with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
+        expected = reports_of(stacked, serial)
+    with entry.value(runner_of(stacked), workers) as executor:
+        for client, report in reports_of(stacked, executor).items():
+            assert_equal(report, expected[client])
+
+
+def test_stacks_hold_neighbours_of_one_shape_and_report_what_clients_report_alone(stacked):
+    plan, state = plan_round(stacked, ServerState.initial(stacked))
+    todo = list(assignments(stacked, state, plan, NOWHERE))
+    runner, broadcast = runner_of(stacked), Broadcast.of(state)
+    stacks = list(runner.stacks(todo))
+    assert [a for stack in stacks for a in stack] == todo
+    assert [len(stack) for stack in stacks] == [4, 3, 4, 1]
+    assert all(len({a.spec.width for a in stack}) == 1 for stack in stacks)
+    alone = runner_of(stacked)
+    alone.stack = 1
+    assert [len(stack) for stack in alone.stacks(todo)] == [1] * 12
+    for stack in stacks:
+        for assignment, report in zip(stack, runner(broadcast, stack), strict=True):
+            (other,) = alone(broadcast, (assignment,))
+            assert report.client_id == assignment.client_id
+            assert report.num_steps == other.num_steps
+            for name, value in other.delta.items():
+                torch.testing.assert_close(report.delta[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_clients_of_models_that_gain_nothing_are_trained_alone(fed):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    todo = list(assignments(fed, state, plan, NOWHERE))
+    assert [len(stack) for stack in runner_of(fed).stacks(todo)] == [1] * 4
 
 
 @pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)

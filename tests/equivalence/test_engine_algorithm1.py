@@ -144,7 +144,7 @@ def transcription(fed, guarantee):
 def engine_round(fed, runner, state, disk):
     plan, state = plan_round(fed, state)
     todo = list(assignments(fed, state, plan, disk))
-    answers = ((a, runner(Broadcast.of(state), a)) for a in todo)
+    answers = ((a, runner(Broadcast.of(state), (a,))[0]) for a in todo)
     return finish_round(fed, state, answers, disk)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from widthwise.aggregation.coordinates import MOST
-from widthwise.core.records import ClientReport
 from widthwise.engine import disk, run_federation
 from widthwise.engine.executors import process
 from widthwise.engine.worker import ClientRunner
@@ -21,21 +20,22 @@ COHORT = 200
 
 
 class Watch:
-    """Counts the updates that are alive whenever a further report comes to be in this process."""
+    """Counts the updates that are alive whenever further reports come to be in this process."""
 
     def __init__(self) -> None:
         self.alive: list[list[Any]] = []
         self.made = self.peak = 0
 
-    def __call__(self, make: Callable[..., ClientReport]) -> Callable[..., ClientReport]:
-        def watched(*args: Any) -> ClientReport:
-            report = make(*args)
-            groups = (report.delta, *report.state.values())
-            tensors = [value for params in groups for value in params.values()]
-            self.alive = [refs for refs in self.alive if any(ref() is not None for ref in refs)]
-            self.alive.append([weakref.ref(value) for value in tensors])
-            self.made, self.peak = self.made + 1, max(self.peak, len(self.alive))
-            return report
+    def __call__(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any) -> Any:
+            made = make(*args)
+            for report in made if isinstance(made, list) else [made]:
+                groups = (report.delta, *report.state.values())
+                tensors = [value for params in groups for value in params.values()]
+                self.alive = [refs for refs in self.alive if any(ref() is not None for ref in refs)]
+                self.alive.append([weakref.ref(value) for value in tensors])
+                self.made, self.peak = self.made + 1, max(self.peak, len(self.alive))
+            return made
 
         return watched
 
@@ -61,7 +61,7 @@ def test_round_holds_few_of_two_hundred_updates(
     if executor == "serial":
         monkeypatch.setattr(ClientRunner, "__call__", watch(ClientRunner.__call__))
     else:
-        monkeypatch.setattr(process, "decode_report", watch(process.decode_report))
+        monkeypatch.setattr(process, "decode_reports", watch(process.decode_reports))
     monkeypatch.setattr(disk, "decode_report", watch(disk.decode_report))
     monkeypatch.setattr(disk, "IN_MEMORY", 10_000)  # most of them go to disk
     run_federation(fed, tmp_path / "run")

@@ -148,7 +148,7 @@ def one_round(
 ) -> tuple[list[Assignment], list[ClientReport], ServerState, RoundOutcome]:
     todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    reports = [runner(Broadcast.of(state), a) for a in todo]
+    reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
     return todo, reports, *finish_round(fed, state, zip(todo, reports, strict=True), disk)
 
 

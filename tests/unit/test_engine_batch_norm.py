@@ -54,7 +54,7 @@ def trained(fed, tmp_path_factory):
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
     disk = Disk(tmp_path_factory.mktemp("run"))
     todo = list(assignments(fed, state, plan, disk))
-    reports = [runner(Broadcast.of(state), a) for a in todo]
+    reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
     new, _ = finish_round(fed, state, zip(todo, reports, strict=True), disk)
     return todo, runner, reports, new
 
@@ -80,9 +80,9 @@ def test_clients_report_no_statistics_and_the_server_keeps_its_own(fed, trained)
 def test_statistics_of_a_client_reach_neither_the_next_client_nor_its_own_next_round(fed, trained):
     todo, runner, reports, _ = trained
     broadcast = Broadcast.of(ServerState.initial(fed))
-    again = runner(broadcast, todo[-1])  # its module is full of other clients' statistics
+    again = runner(broadcast, (todo[-1],))[0]  # its module is full of other clients' statistics
     fresh = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    alone = fresh(broadcast, todo[-1])
+    (alone,) = fresh(broadcast, (todo[-1],))
     for report in (again, alone):
         assert all(torch.equal(report.delta[name], value) for name, value in reports[-1].delta.items())
 

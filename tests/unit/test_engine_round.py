@@ -65,7 +65,7 @@ def planned(fed, state=None, disk=NOWHERE):
 def one_round(fed, disk, state=None):
     todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
-    reports = [runner(Broadcast.of(state), a) for a in todo]
+    reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
     new, outcome = finish_round(fed, state, zip(todo, reports, strict=True), disk)
     return todo, reports, new, outcome
 

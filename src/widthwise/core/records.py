@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -43,6 +44,10 @@ class SliceSpec:
 
     def key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return a hashable identity: two specs with the same key give dense modules of the same channels."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         return tuple(
             (g, (-1, k.start, k.stop, k.step) if isinstance(k, range) else tuple(k))
             for g, k in self.kept.items()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
@@ -53,10 +54,17 @@ def pack(header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Tensor]]) 
     return struct.pack("<Q", len(head)) + head + body
 
 
+def read_header(data: bytes) -> dict[str, Any]:
+    """Return the header of ``pack``, with the names of the tensors of each group."""
+    (size,) = struct.unpack_from("<Q", data)
+    header: dict[str, Any] = json.loads(data[8 : 8 + size])
+    return header
+
+
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Params]]:
     """Return header and groups of ``pack``, tensors in the order in which they were packed."""
     (size,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8 : 8 + size])
+    header = read_header(data)
     body = safetensors.torch.load(data[8 + size :])
     # Copied out of the message: there a tensor starts at any address, and vectorised sums and products
     # round differently on differently aligned memory.
@@ -96,3 +104,42 @@ def decode_report(data: bytes) -> ClientReport:
     delta = groups.pop("delta")
     state = {name.removeprefix("state."): tensors for name, tensors in groups.items()}
     return ClientReport(spec=spec, delta=delta, state=state, **header)
+
+
+def encode_reports(reports: Sequence[ClientReport]) -> bytes:
+    """Return the reports of a stack as one message. Those of several clients have no state and no mask."""
+    if len(reports) == 1:
+        return encode_report(reports[0])
+    own = [
+        {
+            "client_id": report.client_id,
+            "spec": spec_to_json(report.spec),
+            "num_examples": report.num_examples,
+            "metrics": dict(report.metrics),
+        }
+        for report in reports
+    ]
+    first = reports[0]
+    header = {"round_index": first.round_index, "num_steps": first.num_steps, "stack": own}
+    deltas = {name: torch.stack([report.delta[name] for report in reports]) for name in first.delta}
+    return pack(header, {"delta": deltas})
+
+
+def decode_reports(data: bytes) -> list[ClientReport]:
+    """Return the reports of ``encode_reports``."""
+    if "stack" not in read_header(data):
+        return [decode_report(data)]
+    header, groups = unpack(data)
+    deltas = [value.unbind() for value in groups["delta"].values()]
+    return [
+        ClientReport(
+            client_id=own["client_id"],
+            round_index=header["round_index"],
+            spec=spec_from_json(own["spec"]),
+            delta={name: value.clone() for name, value in zip(groups["delta"], values, strict=True)},
+            num_examples=own["num_examples"],
+            num_steps=header["num_steps"],
+            metrics=own["metrics"],
+        )
+        for own, values in zip(header["stack"], zip(*deltas, strict=True), strict=True)
+    ]

@@ -16,6 +16,8 @@ class EngineConfig(BaseModel):
         workers: Number of worker processes; by default one per core. Results do not depend on it.
         device: ``cpu``.
         precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
+        stack: How many clients of one shape are trained together, at most, where the model treats each sample
+            on its own and the objective is plain SGD: the results of single clients, to rounding. 1: none.
         eval_every: Evaluate the global model every so many rounds; the last round always.
         eval_tiers_every: Evaluate every tier's sub-model every so many rounds; 0: at the end only.
         eval_batch_size: Samples per evaluation batch.
@@ -31,6 +33,7 @@ class EngineConfig(BaseModel):
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
+    stack: int = Field(25, ge=1)
     eval_every: int = Field(1, ge=1)
     eval_tiers_every: int = Field(0, ge=0)
     eval_batch_size: int = Field(500, ge=1)

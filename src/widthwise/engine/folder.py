@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import nn
 from widthwise.core.errors import CheckpointError, InputError
 from widthwise.core.records import RoundRecord
 from widthwise.engine.checkpoint import load_checkpoint, save_checkpoint
+from widthwise.engine.client_rows import CLIENT_SCHEMA
 from widthwise.engine.disk import Disk
 from widthwise.engine.environment import environment
 from widthwise.engine.federation import Federation
@@ -24,22 +25,6 @@ from widthwise.engine.files import LOCK, FolderLock, cannot_write, write_atomic,
 from widthwise.engine.round import listed_clients
 from widthwise.engine.state import ServerState
 from widthwise.heterogeneity import label_divergence
-
-CLIENT_SCHEMA = pa.schema(
-    [
-        ("round", pa.int32()),
-        ("client", pa.int32()),
-        ("participated", pa.bool_()),
-        ("capacity", pa.float64()),
-        ("width", pa.float64()),
-        ("estimate", pa.float64()),
-        ("num_examples", pa.int64()),
-        ("loss", pa.float64()),
-        ("bytes_up", pa.int64()),
-        ("bytes_down", pa.int64()),
-    ]
-)
-
 
 ROW_GROUP = 10_000
 """Fewest rows of a row group of ``clients.parquet``, but for the last one."""
@@ -68,7 +53,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.disk = path, Disk(path)
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[pa.Table] = []
         self._lock = FolderLock(path, "output folder")
 
     def open(self, fed: Federation, resume: bool) -> ServerState | None:
@@ -172,9 +157,9 @@ class RunFolder:
         if clients.is_file():
             self._write_clients(keep_before=round_index)
 
-    def append(self, record: RoundRecord, client_rows: Sequence[dict[str, Any]]) -> None:
+    def append(self, record: RoundRecord, client_rows: pa.Table) -> None:
         """Add a finished round."""
-        self._rows += client_rows
+        self._rows.append(client_rows)
         path = self.path / "rounds.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
@@ -190,10 +175,10 @@ class RunFolder:
 
     def _write_clients(self, keep_before: int) -> None:
         path = self.path / "clients.parquet"
-        kept = [row for row in self._rows if row["round"] < keep_before]
-        # An interrupt may come after the rows were written and before they were forgotten.
-        keep_before = min([keep_before, *(row["round"] for row in kept)])
-        fresh = pa.Table.from_pylist(kept, schema=CLIENT_SCHEMA)
+        fresh = pa.concat_tables([CLIENT_SCHEMA.empty_table(), *self._rows])
+        fresh = fresh.filter(pc.less(fresh["round"], keep_before))
+        if fresh.num_rows:  # an interrupt may come after rows were written and before they were forgotten
+            keep_before = min(keep_before, pc.min(fresh["round"]).as_py())
 
         def parts() -> Iterator[pa.Table]:
             if path.is_file():

@@ -11,12 +11,13 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
 from widthwise.engine.accounting import budget_summary
+from widthwise.engine.client_rows import client_rows
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.executors import EXECUTORS, Executor
@@ -25,7 +26,6 @@ from widthwise.engine.files import write_text
 from widthwise.engine.fold import RoundOutcome, finish_round
 from widthwise.engine.folder import ERROR, RunFolder
 from widthwise.engine.round import (
-    MAX_LISTED_CLIENTS,
     Broadcast,
     RoundPlan,
     assignments,
@@ -72,7 +72,9 @@ def _run(fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink]
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)
-    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
+    runner = ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
+    )
     evaluator = Evaluator(fed)
     for sink in sinks:
         sink.on_start(fed, state.round_index)
@@ -107,7 +109,7 @@ def _due(rounds_done: int, every: int, rounds: int) -> bool:
 
 def _one_round(
     fed: Federation, state: ServerState, executor: Executor, evaluator: Evaluator, disk: Disk
-) -> tuple[ServerState, RoundRecord, list[dict[str, Any]]]:
+) -> tuple[ServerState, RoundRecord, pa.Table]:
     start = time.perf_counter()
     plan, state = plan_round(fed, state)
     assigned = state.policy.widths
@@ -117,7 +119,7 @@ def _one_round(
     state, outcome = finish_round(fed, state, zip(told, reports, strict=True), disk)
     record = _record(fed, state, plan, outcome)
     record = _evaluated(fed, state, evaluator, record)
-    rows = _client_rows(fed, state, assigned, plan, outcome)
+    rows = client_rows(fed, state, assigned, plan, outcome)
     return state, replace(record, seconds=time.perf_counter() - start), rows
 
 
@@ -150,36 +152,6 @@ def _evaluated(fed: Federation, state: ServerState, evaluator: Evaluator, record
     if last or (every and done % every == 0):
         record = replace(record, tier_accuracy=evaluator.tiers(state))
     return record
-
-
-def _client_rows(
-    fed: Federation,
-    state: ServerState,
-    assigned: np.ndarray,
-    plan: RoundPlan,
-    outcome: RoundOutcome,
-) -> list[dict[str, Any]]:
-    trained = {one.client_id: one for one in outcome.trained}
-    everybody = fed.task.num_clients <= MAX_LISTED_CLIENTS
-    listed = range(fed.task.num_clients) if everybody else plan.cohort.client_ids
-    rows = []
-    for i in listed:
-        one = trained.get(i)
-        rows.append(
-            {
-                "round": plan.cohort.round_index,
-                "client": i,
-                "participated": one is not None,
-                "capacity": float(fed.task.capacities[i]),
-                "width": one.width if one else float(assigned[i]),
-                "estimate": float(state.estimates[i]) if state.measured else None,
-                "num_examples": len(fed.task.partition.client(i)),
-                "loss": one.loss if one else None,
-                "bytes_up": one.cost.bytes_up if one else 0,
-                "bytes_down": one.cost.bytes_down if one else 0,
-            }
-        )
-    return rows
 
 
 def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) -> dict[str, Any]:

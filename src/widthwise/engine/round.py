@@ -59,8 +59,9 @@ class RoundPlan:
     Attributes:
         cohort: The clients that were drawn.
         widths: The widths of those who train (a width above 0), in the order in which they are handed out and
-            their reports folded: largest slices first, so that no worker is left alone with a full-width
-            client at the end, and by id among equals. The bits of all sums follow from it.
+            their reports folded: largest slices first, and of these most samples, so that no worker is left
+            alone with much to do at the end and clients that can be trained together are neighbours; by id
+            among equals. The bits of all sums follow from it.
     """
 
     cohort: Cohort
@@ -95,7 +96,8 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
     widths, policy = fed.method.policy.allocate(
         state.policy, fed.population, cohort, fed.seeds.at("allocation", t).numpy()
     )
-    order = sorted((i for i in cohort.client_ids if widths[i] > 0), key=lambda i: (-widths[i], i))
+    samples = {i: len(fed.task.partition.client(i)) for i in cohort.client_ids if widths[i] > 0}
+    order = sorted(samples, key=lambda i: (-widths[i], -samples[i], i))
     return RoundPlan(cohort, {i: widths[i] for i in order}), replace(state, policy=policy)
 
 

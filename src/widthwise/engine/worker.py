@@ -2,59 +2,127 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from widthwise.core.errors import RunError
-from widthwise.core.records import ClientReport
+from widthwise.core.records import ClientReport, ClientTask
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Dataset, Partition
-from widthwise.training import ModuleCache, Objective, train
+from widthwise.training import ModuleCache, Objective, batch_sizes, train, train_stack
+
+Stack = tuple[Assignment, ...]
+"""Assignments that are trained together."""
+
+STACK_BYTES = 4 * 2**20
+"""Parameters of a stack, at most: beyond a core's cache nothing is gained by more clients."""
 
 
 @dataclass
 class ClientRunner:
-    """Trains clients one after the other.
+    """Trains clients, those of one shape together where that is possible.
 
     Attributes:
         dataset: The training samples of all clients.
         partition: Whose samples are whose.
         space: Width space of the model.
         objective: The local objective.
+        stack: How many clients are trained together, at most.
     """
 
     dataset: Dataset
     partition: Partition
     space: WidthSpace
     objective: Objective
+    stack: int = 1
     module_for: ModuleCache = field(init=False)
 
     def __post_init__(self) -> None:
         self.module_for = ModuleCache(self.space)
 
-    def __call__(self, broadcast: Broadcast, assignment: Assignment) -> ClientReport:
-        """Train one client on one thread and return its report.
+    def stacks(self, assignments: Iterable[Assignment]) -> Iterator[Stack]:
+        """Yield consecutive assignments that can be trained together, in their order.
+
+        What is in a stack follows from the assignments alone, not from who trains it: reports do not depend
+        on the executor.
+        """
+        waiting: list[Assignment] = []
+        shape: object = None
+        for assignment in assignments:
+            own = self._shape(assignment)
+            if waiting and (own is None or own != shape or len(waiting) == self._most(assignment)):
+                yield tuple(waiting)
+                waiting = []
+            waiting.append(assignment)
+            shape = own
+        if waiting:
+            yield tuple(waiting)
+
+    def __call__(self, broadcast: Broadcast, stack: Stack) -> list[ClientReport]:
+        """Train the clients of a stack on one thread and return their reports.
 
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
         """
+        first = stack[0]
         try:
             with one_thread():
-                return train(
-                    dispatch(self.space, broadcast, assignment),
+                tasks = self._dispatched(broadcast, stack)
+                indices = [self.partition.client(assignment.client_id) for assignment in stack]
+                if len(stack) == 1:
+                    report = train(
+                        tasks[0],
+                        space=self.space,
+                        module_for=self.module_for,
+                        dataset=self.dataset,
+                        indices=indices[0],
+                        objective=self.objective,
+                    )
+                    return [report]
+                return train_stack(
+                    tasks,
                     space=self.space,
                     module_for=self.module_for,
                     dataset=self.dataset,
-                    indices=self.partition.client(assignment.client_id),
-                    objective=self.objective,
+                    indices=indices,
                 )
         except RunError:
             raise
         except Exception as error:
             raise RunError(
                 f"{type(error).__name__}: {error}",
-                client=assignment.client_id,
-                round_index=assignment.round_index,
+                client=first.client_id,
+                round_index=first.round_index,
                 stage="training",
             ) from error
+
+    def _dispatched(self, broadcast: Broadcast, stack: Stack) -> list[ClientTask]:
+        first, *others = stack
+        task = dispatch(self.space, broadcast, first)
+        return [task] + [
+            replace(task, client_id=one.client_id, capacity=one.capacity, seed=one.seed)
+            if one.spec is first.spec
+            else dispatch(self.space, broadcast, one)
+            for one in others
+        ]
+
+    def _shape(self, assignment: Assignment) -> object:
+        """Return what clients must share to be trained together, or None for one that is trained alone."""
+        spec = assignment.spec
+        alone = (
+            self.stack == 1
+            or not (self.space.samplewise and self.objective.stackable)
+            or self.dataset.augmented
+            or spec.mask is not None
+            or assignment.context_spec is not spec
+        )
+        if alone:
+            return None
+        samples = len(self.partition.client(assignment.client_id))
+        steps = len(batch_sizes(samples, assignment.config.batch_size))
+        return tuple(map(len, spec.kept.values())), steps
+
+    def _most(self, assignment: Assignment) -> int:
+        return max(1, min(self.stack, STACK_BYTES // self.space.upload_bytes(assignment.spec)))

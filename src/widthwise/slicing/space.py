@@ -154,12 +154,12 @@ class WidthSpace:
         Raises:
             SliceError: if a width is not in (0, 1] or a group is unknown.
         """
-        _check_width(width)
-        own = dict(widths or {})
-        for name in own:
+        if not widths:  # the same object again and again: what is remembered of it is found at once
+            return self._remember(("nested", width), lambda: self._nested(width, {}))
+        for name in widths:
             if name not in self._full:
                 raise SliceError(unknown_name("widths", name, self._full))
-        return SliceSpec(width, {g.name: range(g.channels(own.get(g.name, width))) for g in self.groups})
+        return self._nested(width, widths)
 
     def full(self) -> SliceSpec:
         """Return the spec that keeps everything."""
@@ -175,12 +175,13 @@ class WidthSpace:
 
     def shapes(self, spec: SliceSpec) -> dict[str, Shape]:
         """Return the shape of each parameter of the sub-model."""
-        counts = self.counts(spec)
-        return {name: _shape(layout, counts) for name, layout in self.parameters.items()}
+        return dict(self._remember(("shapes", spec.key()), lambda: self._shapes(spec)))
 
     def num_params(self, spec: SliceSpec) -> int:
         """Return the number of parameters of the sub-model."""
-        return sum(math.prod(shape) for shape in self.shapes(spec).values())
+        return self._remember(
+            ("parameters", spec.key()), lambda: sum(map(math.prod, self.shapes(spec).values()))
+        )
 
     def macs(self, spec: SliceSpec) -> int:
         """Return the multiply-accumulates of one sample's forward pass.
@@ -189,7 +190,9 @@ class WidthSpace:
         the example inputs) count; norms, biases, activations and pooling do not.
         """
         counts = self.counts(spec)
-        return sum(size(product, counts) for product in self._macs)
+        return self._remember(
+            ("macs", spec.key()), lambda: sum(size(product, counts) for product in self._macs)
+        )
 
     def upload_bytes(self, spec: SliceSpec) -> int:
         """Return the size of the sub-model's parameters in bytes, at 4 bytes each."""
@@ -290,6 +293,14 @@ class WidthSpace:
         counts = self.counts(spec)
         sizes = self._remember(("sizes", *counts.values()), lambda: self.forward.sizes(counts))
         return build(self.forward, tensors, self._aliases, values, sizes)
+
+    def _shapes(self, spec: SliceSpec) -> dict[str, Shape]:
+        counts = self.counts(spec)
+        return {name: _shape(layout, counts) for name, layout in self.parameters.items()}
+
+    def _nested(self, width: float, widths: Mapping[str, float]) -> SliceSpec:
+        _check_width(width)
+        return SliceSpec(width, {g.name: range(g.channels(widths.get(g.name, width))) for g in self.groups})
 
     def _checked(self, spec: SliceSpec) -> dict[str, int]:
         if set(spec.kept) != set(self._full):

@@ -22,7 +22,7 @@ from widthwise.training import TrainingConfig
 #: Keys that change where, or how safely, a run is computed, never its result: they are no part of its hash.
 FREE_KEYS = {
     "task": frozenset({"data_dir"}),
-    "engine": frozenset({"executor", "workers", "checkpoint_every", "tensorboard"}),
+    "engine": frozenset({"executor", "workers", "stack", "checkpoint_every", "tensorboard"}),
 }
 #: What a run folder's ``config.yaml`` says beside the configuration.
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
@@ -133,6 +133,7 @@ class RunConfig(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`).
 
+        ``engine.stack`` is one of them: it changes the last bits of sums.
         ``training.batch_norm`` and ``task.slices`` are left out at their defaults, which is what stored runs
         without these keys did.
         """

@@ -62,6 +62,11 @@ class Dataset(ABC):
         """Number of classes."""
         return self.signature.num_classes
 
+    @property
+    def augmented(self) -> bool:
+        """Whether a batch for training depends on random numbers."""
+        return False
+
     @abstractmethod
     def __len__(self) -> int:
         """Return N."""
@@ -114,6 +119,11 @@ class ArraySet(Dataset):
                 f"column {column} of {self.name!r} is not finite in {int(bad[:, column].sum())} of "
                 f"{len(bad)} rows, but features must be finite numbers. Fill or drop those values."
             )
+
+    @property
+    def augmented(self) -> bool:
+        """Whether images are cropped and flipped at random for training."""
+        return self.augment
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widthwise.core.registry import Registry
-from widthwise.training.batches import epoch_batches
+from widthwise.training.batches import batch_sizes, epoch_batches
 from widthwise.training.config import TrainingConfig
 from widthwise.training.control_variates import ControlVariates, count_holders
 from widthwise.training.distillation import Distillation
@@ -14,6 +14,7 @@ from widthwise.training.objective import Local, LocalSetting, Objective
 from widthwise.training.plain import Plain
 from widthwise.training.proximal import Proximal
 from widthwise.training.recalibrate import recalibrate, running_statistics
+from widthwise.training.stacked import train_stack
 
 OBJECTIVES = Registry[type[Objective]]("objective")
 OBJECTIVES.add("plain", Plain, summary="SGD on the local loss", source="McMahan et al. 2017, algorithm 1")
@@ -41,10 +42,12 @@ __all__ = [
     "ModuleCache",
     "Objective",
     "TrainingConfig",
+    "batch_sizes",
     "count_holders",
     "epoch_batches",
     "evaluate",
     "recalibrate",
     "running_statistics",
     "train",
+    "train_stack",
 ]

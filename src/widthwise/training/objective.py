@@ -111,6 +111,8 @@ class Objective(BaseModel):
 
     client_state: ClassVar[tuple[str, ...]] = ()
     server_state: ClassVar[tuple[str, ...]] = ()
+    #: Whether a step is that of plain SGD, so that clients of one shape can be trained together.
+    stackable: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[Trait]:

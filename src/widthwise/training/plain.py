@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from widthwise.training.objective import Objective
 
 
@@ -11,3 +13,5 @@ class Plain(Objective):
     Source: McMahan et al. 2017 (FedAvg), algorithm 1, ClientUpdate; Diao et al. 2021 (HeteroFL) for
     sub-models. Departs: no.
     """
+
+    stackable: ClassVar[bool] = True

@@ -14,15 +14,15 @@ import torch.multiprocessing as mp
 
 from widthwise.core.errors import DivergenceError, RunError
 from widthwise.core.records import ClientReport
-from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.codec import decode_reports, encode_reports
 from widthwise.engine.processes import SCRIPT, script_hidden
 from widthwise.engine.round import Assignment, Broadcast
-from widthwise.engine.worker import ClientRunner
+from widthwise.engine.worker import ClientRunner, Stack
 
 _OK, _FAILED = b"+", b"-"
 
 WINDOW = 4
-"""Assignments for each worker that may be handed out before the oldest of them is yielded: what waits for
+"""Stacks for each worker that may be handed out before the oldest of them is yielded: what waits for
 a slow client is bounded, and a worker stands idle only where one client takes as long as several."""
 
 
@@ -86,40 +86,40 @@ class ProcessExecutor:
             for shared, fresh in zip(_groups(self._shared), _groups(broadcast), strict=True):
                 for name, value in fresh.items():
                     shared[name].copy_(value)
-        coming, idle = iter(assignments), list(self._pipes)
-        busy: dict[Connection, tuple[int, Assignment]] = {}
-        ready: dict[int, ClientReport] = {}
+        coming, idle = self._runner.stacks(assignments), list(self._pipes)
+        busy: dict[Connection, tuple[int, Stack]] = {}
+        ready: dict[int, list[ClientReport]] = {}
         sent = done = 0
         while True:
-            while idle and sent - done < WINDOW * self._workers and (assignment := next(coming, None)):
-                self._send(idle[-1], assignment)
-                busy[idle.pop()] = sent, assignment
+            while idle and sent - done < WINDOW * self._workers and (stack := next(coming, None)):
+                self._send(idle[-1], stack)
+                busy[idle.pop()] = sent, stack
                 sent += 1
             if done in ready:
-                yield ready.pop(done)
+                yield from ready.pop(done)
                 done += 1
             elif busy:
                 for pipe in wait(list(busy)):
                     assert isinstance(pipe, Connection)
-                    number, assignment = busy.pop(pipe)
-                    ready[number] = self._receive(pipe, assignment)
+                    number, stack = busy.pop(pipe)
+                    ready[number] = self._receive(pipe, stack)
                     idle.append(pipe)
             else:
                 return
 
-    def _send(self, pipe: Connection, assignment: Assignment) -> None:
+    def _send(self, pipe: Connection, stack: Stack) -> None:
         try:
-            pipe.send_bytes(pickle.dumps(assignment, protocol=5))
+            pipe.send_bytes(pickle.dumps(stack, protocol=5))
         except BrokenPipeError:
-            raise self._died(pipe, assignment) from None
+            raise self._died(pipe, stack[0]) from None
 
-    def _receive(self, pipe: Connection, assignment: Assignment) -> ClientReport:
+    def _receive(self, pipe: Connection, stack: Stack) -> list[ClientReport]:
         try:
             answer = pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
-            raise self._died(pipe, assignment) from None
+            raise self._died(pipe, stack[0]) from None
         if answer[:1] == _OK:
-            return decode_report(answer[1:])
+            return decode_reports(answer[1:])
         kind, fields, trace = pickle.loads(answer[1:])
         error: RunError = kind(**fields)
         error.add_note(f"Traceback in the worker process:\n{trace}")
@@ -165,11 +165,11 @@ def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
-            assignment = pickle.loads(pipe.recv_bytes())
+            stack = pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
             return
         try:
-            answer = _OK + encode_report(runner(broadcast, assignment))
+            answer = _OK + encode_reports(runner(broadcast, stack))
         except RunError as error:
             kind = DivergenceError if isinstance(error, DivergenceError) else RunError
             fields = {

@@ -19,8 +19,8 @@ class SerialExecutor:
 
     def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
         """Yield the reports in the order of the assignments."""
-        for assignment in assignments:
-            yield self._runner(broadcast, assignment)
+        for stack in self._runner.stacks(assignments):
+            yield from self._runner(broadcast, stack)
 
     def __enter__(self) -> Self:
         return self
