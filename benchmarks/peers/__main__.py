@@ -4,14 +4,15 @@
                                [--overhead] [--heterofl PATH] [--out FILE.json]
 
 Each peer runs in a child process, with an environment of its own below .peers/. In the first repeat all of
-its variants (processes x threads) run, afterwards the one that was fastest. Exit code 1: a peer failed, or did
-not do the work.
+its variants (processes x threads) run, afterwards the one that was fastest. Exit code 1: a peer failed, or
+did not do the work.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--heterofl", type=Path, help="checkout of HeteroFL's repository; else it is cloned")
     parser.add_argument("--out", type=Path, help="write all measurements there, as JSON")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no peer outlives this process
     pythons = {peer: python_of(peer) for peer in options.peers}
     checkout = None
     if "heterofl" in options.peers:

@@ -37,13 +37,12 @@ class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
     """The samples as the repository's data sets give them, one by one; counts what was read."""
 
     def __init__(self, setting: Setting) -> None:
-        values, self.targets = setting.data()
-        self.inputs = normalised(values)
+        self.values, self.targets = setting.data()
         self.read = 0
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         self.read += 1
-        return {"img": self.inputs[index], "label": self.targets[index]}
+        return {"img": normalised(self.values[index]), "label": self.targets[index]}
 
 
 def reference(job: Job) -> Any:

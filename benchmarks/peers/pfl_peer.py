@@ -1,7 +1,7 @@
 """pfl: `FederatedAveraging` on its `SimulatedBackend`, in one process or several that reduce over gloo.
 
-A user's samples are normalised tensors in memory, as in pfl's own CIFAR-10 benchmark; users are drawn as every
-peer draws them. Several processes are started by torchrun, as pfl's documentation has it.
+A user's samples are normalised tensors in memory, as in pfl's own CIFAR-10 benchmark; users are drawn as
+every peer draws them. Several processes are started by torchrun, as pfl's documentation has it.
 """
 
 from __future__ import annotations
@@ -70,10 +70,9 @@ def main() -> None:
     """Run the job of the command line."""
     job, log = Job.from_command_line(), Log()
     if job.processes > 1 and "RANK" not in os.environ:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.processes}"]
-        os.execv(
-            sys.executable, [sys.executable, *launcher, "-m", "benchmarks.peers.pfl_peer", *sys.argv[1:]]
-        )
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.processes}"]
+        again = [*torchrun, "-m", "benchmarks.peers.pfl_peer", *sys.argv[1:]]
+        os.execv(sys.executable, [sys.executable, *again])
     module = job.setting.initial()
     module.loss, module.metrics = MethodType(loss, module), MethodType(metrics, module)
     model = PyTorchModel(

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".peers"  # environments and checkouts; git ignores it
-LIMIT = 900.0  # seconds for one run
+LIMIT = 600.0  # seconds for one run
 HETEROFL = (
     "https://github.com/dem123456789/"
     "HeteroFL-Computation-and-Communication-Efficient-Federated-Learning-for-Heterogeneous-Clients"
@@ -119,19 +119,18 @@ def measure(
 
 
 def _watch(child: subprocess.Popen[str], deadline: float) -> int:
-    """Wait for a child and return its peak memory in bytes; kill it and all below it at the deadline."""
+    """Wait for a child and return its peak memory in bytes; kill it and all below it if it must not go on."""
     peak = 0
-    while child.poll() is None:
-        start = time.monotonic()
-        family = descendants(child.pid)
-        if start > deadline:
-            for pid in family:
+    try:
+        while child.poll() is None and (start := time.monotonic()) < deadline:
+            peak = max(peak, sum(map(proportional_bytes, descendants(child.pid))))
+            # Every 100 ms, but never more than 2 % of the time: looking at memory costs some.
+            time.sleep(max(0.1, 50 * (time.monotonic() - start)))
+    finally:
+        if child.poll() is None:
+            for pid in descendants(child.pid):
                 _kill(pid)
             child.wait()
-            break
-        peak = max(peak, sum(map(proportional_bytes, family)))
-        # Every 100 ms, but never more than 2 % of the time: looking at memory costs some.
-        time.sleep(max(0.1, 50 * (time.monotonic() - start)))
     return peak
 
 

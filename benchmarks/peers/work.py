@@ -29,7 +29,7 @@ Params = Mapping[str, Tensor]
 
 
 def paper_cnn(width: float) -> nn.Module:
-    """Return widthwise's ``cnn`` (arXiv 2608.07157, Table 1, with group norm) with a share of its channels."""
+    """Return widthwise's ``cnn`` (arXiv 2608.07157, Table 1, group norm) with a share of its channels."""
     layers: list[nn.Module] = []
     channels = 3
     for full in (64, 128, 256):
@@ -101,7 +101,7 @@ class Setting:
 
     @property
     def total_rounds(self) -> int:
-        """All rounds of a run: warm-up, the timed ones, and one in which a simulator may evaluate and save."""
+        """All rounds of a run: warm-up, the timed ones, and one in which a peer may evaluate and save."""
         return WARMUP + self.rounds + 1
 
     def width(self, client: int) -> float:
@@ -118,13 +118,20 @@ class Setting:
         rng = np.random.default_rng(int.from_bytes(digest[:8], "little") >> 1)
         return sorted(rng.choice(self.clients, size=self.cohort, replace=False).tolist())
 
-    def data(self) -> tuple[Tensor, Tensor]:
-        """Return the samples of all clients, uint8 [N, *shape], and their classes, int64 [N]."""
+    def data(self, limit: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the samples of all clients, uint8 [N, *shape], and their classes, int64 [N].
+
+        With a limit, only so many of the first. They are made piece by piece, since the peak of memory counts.
+        """
         generator = torch.Generator().manual_seed(SEED)
         patterns = torch.randint(0, 256, (CLASSES, *self.shape), dtype=torch.uint8, generator=generator)
-        targets = torch.randint(0, CLASSES, (self.clients * self.samples,), generator=generator)
-        values = torch.randint(0, 256, (len(targets), *self.shape), dtype=torch.uint8, generator=generator)
-        return values.div_(2, rounding_mode="floor").add_(patterns[targets] // 2), targets
+        targets = torch.empty(limit or self.clients * self.samples, dtype=torch.int64)
+        values = torch.empty((len(targets), *self.shape), dtype=torch.uint8)
+        for some_values, some_targets in zip(values.split(100), targets.split(100), strict=True):
+            some_targets.random_(0, CLASSES, generator=generator)
+            noise = some_values.random_(0, 256, generator=generator)
+            noise.div_(2, rounding_mode="floor").add_(patterns[some_targets] // 2)
+        return values, targets
 
     def initial(self) -> nn.Module:
         """Return the global model that every run starts from."""
@@ -135,7 +142,8 @@ class Setting:
 
 SETTINGS = {
     "A": Setting(
-        what="HeteroFL slices (1, 1/2, 1/4, 1/8) of the paper's CNN, 20 clients x 64 images, cohort 10, batch 32",
+        what="HeteroFL slices (1, 1/2, 1/4, 1/8) of the paper's CNN, "
+        "20 clients x 64 images, cohort 10, batch 32",
         model=paper_cnn,
         shape=(3, 32, 32),
         clients=20,
@@ -233,7 +241,7 @@ class Job:
 
 
 def overhead(setting: Setting) -> Setting:
-    """Return the setting with a single sample for each client: what is left is the cost of a client's turn."""
+    """Return the setting with one sample for each client: what is left is the cost of a client's turn."""
     return replace(setting, samples=1)
 
 
@@ -276,8 +284,9 @@ class Log:
 
 @torch.no_grad()
 def loss_of(setting: Setting, params: Params) -> float:
-    """Return the mean loss of the global model over up to 1,000 training samples."""
+    """Return the mean loss of the global model over the first samples, in batches as small as in training."""
     model = setting.initial().eval()
     model.load_state_dict(dict(params))
-    values, targets = setting.data()
-    return float(nn.functional.cross_entropy(model(normalised(values[:1000])), targets[:1000]))
+    values, targets = setting.data(min(500, setting.clients * setting.samples))
+    scores = torch.cat([model(normalised(some)) for some in values.split(setting.batch_size)])
+    return float(nn.functional.cross_entropy(scores, targets))

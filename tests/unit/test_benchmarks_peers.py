@@ -122,7 +122,7 @@ ROWS = [
     row("bare", 1, 110.0, peak_mib=150.0),
     row("bare", 2, 10.0),
     row("other", 1, 220.0),
-    {**row("other", 2, 1.0), "error": "no result within 900 s"},
+    {**row("other", 2, 1.0), "error": "no result within 600 s"},
 ]
 
 
@@ -137,7 +137,7 @@ def test_faults_name_what_did_not_do_the_work() -> None:
     bad = [row("a", 1, 1.0, samples=999), row("b", 1, 1.0, moved=0.0), row("c", 1, 1.0, loss_after=2.4)]
     assert faults([*ROWS[:5]], {"C": 1000}, False) == []
     assert faults([*ROWS[5:], *bad], {"C": 1000}, False) == [
-        "C other 1x2 fp32: no result within 900 s",
+        "C other 1x2 fp32: no result within 600 s",
         "C a 1x1 fp32: trained 999 samples instead of 1000",
         "C b 1x1 fp32: no parameter moved",
         "C c 1x1 fp32: the loss went from 2.300 to 2.400",
