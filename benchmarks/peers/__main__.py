@@ -44,7 +44,9 @@ def main() -> None:
         for setting in options.settings:
             for peer in options.peers:
                 for variant in _variants(peer, setting, rows if repeat else None):
-                    row = measure(peer, pythons[peer], setting, variant, options.overhead, str(checkout))
+                    row = measure(
+                        peer, pythons[peer], setting, variant, options.overhead, str(checkout or "")
+                    )
                     rows.append({**row, "repeat": repeat})
                     print(_progress(rows[-1]), flush=True)
     document = {

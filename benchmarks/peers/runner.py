@@ -107,13 +107,14 @@ def measure(
     command = [python, "-W", "ignore", "-m", f"benchmarks.peers.{peer}_peer", json.dumps(job)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err, text=True)
-        peak = _watch(child, time.monotonic() + LIMIT)
+        deadline = time.monotonic() + LIMIT
+        peak = _watch(child, deadline)
         out.seek(0), err.seek(0)
         said, complained = out.read().splitlines(), err.read().splitlines()
     row = {"setting": setting, "peer": peer, **asdict(variant), "peak_mib": peak / 2**20}
     if child.returncode != 0 or not said:
-        reason = f"no result within {LIMIT:g} s" if child.returncode == -signal.SIGKILL else complained[-1:]
-        return {**row, "error": str(reason)}
+        reason = complained[-1] if complained else f"exit code {child.returncode}"
+        return {**row, "error": f"no result within {LIMIT:g} s" if time.monotonic() > deadline else reason}
     result = json.loads(said[-1])
     return {**row, **result, "samples_per_second": result["samples"] / result["seconds"]}
 

@@ -121,7 +121,7 @@ class Setting:
     def data(self, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples of all clients, uint8 [N, *shape], and their classes, int64 [N].
 
-        With a limit, only so many of the first. They are made piece by piece, since the peak of memory counts.
+        With a limit, only so many of the first. Made piece by piece, since the peak of memory counts.
         """
         generator = torch.Generator().manual_seed(SEED)
         patterns = torch.randint(0, 256, (CLASSES, *self.shape), dtype=torch.uint8, generator=generator)
