@@ -1,0 +1,182 @@
+"""The comparison with other simulators: its work description, its plain loop, its table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from widthwise.engine import run_federation
+from widthwise.engine.round import sample_cohort
+from widthwise.slicing import trace
+from widthwise.tasks import Signature, resolve_model
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # benchmarks are no package that is installed
+
+from benchmarks.peers import bare_peer, runner, widthwise_peer  # noqa: E402
+from benchmarks.peers.table import BEGIN, END, best, faults, table, write  # noqa: E402
+from benchmarks.peers.work import (  # noqa: E402
+    SETTINGS,
+    Job,
+    leading,
+    overhead,
+    paper_cnn,
+    pfl_cnn,
+)
+
+IMAGES = Signature("image", (3, 32, 32), 10)
+
+
+def shapes(module: torch.nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(p.shape) for p in module.parameters()]
+
+
+def test_models_are_the_registered_cnn_and_the_one_of_pfls_benchmark() -> None:
+    assert shapes(paper_cnn(1.0)) == shapes(resolve_model("cnn", IMAGES).build(0))
+    # 3*9*32+32 + 32*9*64+64 + 14*14*64*128+128 + 128*10+10
+    assert sum(p.numel() for p in pfl_cnn(1.0).parameters()) == 896 + 18_496 + 1_605_760 + 1_290
+
+
+@pytest.mark.parametrize("width", SETTINGS["A"].widths)
+def test_slices_are_those_of_the_width_space(width: float) -> None:
+    model = paper_cnn(1.0)
+    space = trace(model, torch.zeros(2, 3, 32, 32), check=False)
+    params = {name: value.detach() for name, value in model.named_parameters()}
+    for name, ours in space.take(params, space.nested(width)).items():
+        assert torch.equal(ours, leading(params[name], paper_cnn(width).get_parameter(name).shape))
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_every_sample_belongs_to_one_client(setting: Any) -> None:
+    values, targets = setting.data()
+    held = torch.cat([setting.indices(client) for client in range(setting.clients)])
+    assert torch.equal(held, torch.arange(len(values)))
+    assert values.dtype == torch.uint8
+    assert values.shape[1:] == setting.shape
+    assert targets.unique().tolist() == list(range(10))
+    assert torch.equal(values, setting.data()[0])
+
+
+def test_cohorts_are_widthwises() -> None:
+    setting = SETTINGS["C"]
+    fed = widthwise_peer.federation(Job(setting, 1, 1, "fp32"))
+    for index in range(3):
+        assert tuple(setting.cohort_of(index)) == sample_cohort(fed, index).client_ids
+        assert len(set(setting.cohort_of(index))) == setting.cohort
+
+
+def test_the_plain_loop_computes_what_widthwise_does(tmp_path: Path) -> None:
+    # One batch holds all samples of a client, so that the order of samples does not matter.
+    setting = replace(SETTINGS["A"], clients=8, samples=3, cohort=3, batch_size=3, rounds=1)
+    job = Job(setting, 1, 1, "fp32")
+    params = {name: value.detach() for name, value in setting.initial().named_parameters()}
+    trainer = bare_peer.Trainer(job, setting.data())
+    train_all = bare_peer.in_this_process([trainer], params)
+    for index in range(setting.total_rounds):
+        train_all(setting.cohort_of(index))
+        assert bare_peer.average_(params, [trainer]) == 9
+
+    run = run_federation(widthwise_peer.federation(job), tmp_path / "run")
+    from safetensors.torch import load_file
+
+    final = load_file(run.path / "final.safetensors")
+    for name, value in params.items():
+        torch.testing.assert_close(value, final[name], rtol=1e-4, atol=1e-6)
+
+
+def test_overhead_leaves_each_client_one_sample() -> None:
+    setting = overhead(SETTINGS["B"])
+    assert (setting.samples, setting.clients) == (1, 1000)
+
+
+def row(peer: str, threads: int, speed: float, **values: Any) -> dict[str, Any]:
+    return {
+        "setting": "C",
+        "peer": peer,
+        "processes": 1,
+        "threads": threads,
+        "precision": "fp32",
+        "peak_mib": 100.0,
+        "seconds": 1000 / speed,
+        "samples": 1000,
+        "clients": 50,
+        "samples_per_second": speed,
+        "loss_before": 2.3,
+        "loss_after": 1.0,
+        "moved": 0.1,
+        "versions": {"torch": "2.13.0"},
+        **values,
+    }
+
+
+ROWS = [
+    row("bare", 1, 100.0),
+    row("bare", 1, 120.0),
+    row("bare", 1, 110.0, peak_mib=150.0),
+    row("bare", 2, 10.0),
+    row("other", 1, 220.0),
+    {**row("other", 2, 1.0), "error": "no result within 600 s"},
+]
+
+
+def test_table_takes_the_fastest_variant_and_medians() -> None:
+    assert [(r[0]["peer"], r[0]["threads"], len(r)) for r in best(ROWS)] == [("bare", 1, 3), ("other", 1, 1)]
+    lines = table({"rows": ROWS, "settings": {"C": "small"}, "overhead": False}).splitlines()
+    assert lines[-2] == ("| other | fp32 | 1 x 1 | 220 | 220–220 | 1.00 | 2.00 | 90.9 | 100 | 2.30 → 1.00 |")
+    assert lines[-1] == "| bare | fp32 | 1 x 1 | 110 | 100–120 | 0.50 | 1.00 | 182 | 150 | 2.30 → 1.00 |"
+
+
+def test_faults_name_what_did_not_do_the_work() -> None:
+    bad = [row("a", 1, 1.0, samples=999), row("b", 1, 1.0, moved=0.0), row("c", 1, 1.0, loss_after=2.4)]
+    assert faults([*ROWS[:5]], {"C": 1000}, False) == []
+    assert faults([*ROWS[5:], *bad], {"C": 1000}, False) == [
+        "C other 1x2 fp32: no result within 600 s",
+        "C a 1x1 fp32: trained 999 samples instead of 1000",
+        "C b 1x1 fp32: no parameter moved",
+        "C c 1x1 fp32: the loss went from 2.300 to 2.400",
+    ]
+    assert faults(bad[2:], {"C": 1000}, True) == []
+
+
+def test_the_table_is_written_between_the_markers(tmp_path: Path) -> None:
+    page, file = tmp_path / "page.md", tmp_path / "rows.json"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    machine = {"processor": "CPU", "cores": 2, "python": "3.11", "commit": "abc"}
+    document = {
+        "environment": machine,
+        "heterofl": "0123456789abcdef",
+        "overhead": False,
+        "repeats": 3,
+        "settings": {"C": "small"},
+        "rows": ROWS,
+    }
+    file.write_text(json.dumps(document))
+    for _ in range(2):
+        write(page, [file])
+        text = page.read_text()
+        assert text.startswith(f"before\n{BEGIN}\nCPU, 2 cores, Python 3.11, commit `abc`")
+        assert "heterofl 0123456789ab, torch 2.13.0" in text
+        assert text.endswith(f"{END}\nafter\n")
+        assert "old" not in text
+
+
+def test_the_page_has_the_markers() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert 0 < text.index(BEGIN) < text.index(END)
+
+
+def test_memory_counts_the_whole_process_tree() -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as child:
+        while len(family := runner.descendants(child.pid)) < 2:
+            assert child.poll() is None
+        assert all(runner.proportional_bytes(pid) > 0 for pid in family)
+        child.communicate(b"\n")
+    assert runner.proportional_bytes(child.pid) == 0
