@@ -14,7 +14,7 @@ from widthwise.core.records import RoundRecord
 from widthwise.engine import EngineConfig, Federation, run_federation
 from widthwise.methods import build_method
 from widthwise.slicing import trace
-from widthwise.tasks import ArraySet, Partition, Signature, Task, resolve_model
+from widthwise.tasks import ArraySet, ListedPartition, Signature, Task, resolve_model
 from widthwise.tasks.custom import identity_of
 from widthwise.training import TrainingConfig
 
@@ -63,7 +63,7 @@ def federation(job: Job) -> Federation:
         name="random",
         train=data,
         test=test,
-        partition=Partition(offsets, torch.arange(len(targets))),
+        partition=ListedPartition(offsets, torch.arange(len(targets))),
         capacities=np.array([setting.width(client) for client in range(setting.clients)]),
         tiers=tuple(sorted(setting.widths)),
         model=model,
