@@ -14,9 +14,9 @@ import torch
 from widthwise.core.errors import DivergenceError, RunError
 from widthwise.core.records import SliceSpec
 from widthwise.engine import EngineConfig
-from widthwise.engine.codec import decode_report, encode_report
+from widthwise.engine.codec import decode_report, decode_reports, encode_report, encode_reports
 from widthwise.engine.disk import Disk
-from widthwise.engine.executors import EXECUTORS
+from widthwise.engine.executors import EXECUTORS, process
 from widthwise.engine.executors.process import WINDOW
 from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
@@ -218,3 +218,26 @@ def test_codec_round_trip_returns_an_equal_report(fed):
         for report in reports_of(fed, serial).values():
             assert report.state
             assert_equal(decode_report(encode_report(report)), report)
+
+
+def test_codec_writes_into_memory_that_is_large_enough(stacked):
+    with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
+        reports = list(reports_of(stacked, serial).values())[:5]
+    message = encode_reports(reports)
+    for size, inside in ((len(message), True), (len(message) + 100, True), (len(message) - 1, False)):
+        memory = bytearray(b"x" * size)
+        written = encode_reports(reports, into=memoryview(memory))
+        assert isinstance(written, memoryview) is inside
+        assert memory.startswith(bytes(written)) is inside
+        for report, expected in zip(decode_reports(written), reports, strict=True):
+            assert_equal(report, expected)
+
+
+def test_process_executor_sends_what_does_not_fit_into_its_memory(stacked, monkeypatch):
+    with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
+        expected = reports_of(stacked, serial)
+    monkeypatch.setattr(process, "STACK_BYTES", 0)
+    monkeypatch.setattr(process, "SPARE_BYTES", 0)
+    with EXECUTORS["process"].value(runner_of(stacked), 2) as executor:
+        for client, report in reports_of(stacked, executor).items():
+            assert_equal(report, expected[client])

@@ -1,6 +1,7 @@
-"""Records to bytes and back, without pickle: a JSON header and a safetensors body.
+"""Records to messages and back, without pickle: a JSON header, and the bytes of the tensors it describes.
 
-Nothing that a peer sends is executed, and what is sent is what is counted.
+Nothing that a peer sends is executed, and what is sent is what is counted. A message can be written straight
+into memory that another process reads.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
 from widthwise.core.records import ClientReport, Mask, SliceSpec
 
-_SEPARATOR = "\x1f"
+Memory = bytearray | memoryview
+"""What a message lies in: writable, so that tensors can be seen in it."""
 
 
 def spec_to_json(spec: SliceSpec) -> dict[str, Any]:
@@ -40,43 +41,76 @@ def spec_from_json(data: Mapping[str, Any]) -> SliceSpec:
     )
 
 
-def pack(header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Tensor]]) -> bytes:
-    """Return header and named groups of tensors as bytes."""
-    flat = {
-        f"{group}{_SEPARATOR}{name}": value
+def pack(
+    header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Tensor]], into: memoryview | None = None
+) -> Memory:
+    """Return header and named groups of tensors as one message.
+
+    Args:
+        header: JSON-able.
+        groups: Tensors by group and name.
+        into: Writable memory for the message; it gets its own where there is too little or none.
+    """
+    # A list, since sums over parameters must run in one order everywhere.
+    places = {
+        group: [(name, _name(value.dtype), tuple(value.shape)) for name, value in tensors.items()]
         for group, tensors in groups.items()
-        for name, value in tensors.items()
     }
-    # Written down, since safetensors keeps no order: sums over parameters must run in one order everywhere.
-    names = {group: list(tensors) for group, tensors in groups.items()}
-    head = json.dumps({**header, "groups": names}).encode()
-    body = safetensors.torch.save({name: value.contiguous() for name, value in flat.items()})
-    return struct.pack("<Q", len(head)) + head + body
+    head = json.dumps({**header, "groups": places}).encode()
+    flat = [value for tensors in groups.values() for value in tensors.values()]
+    starts, end = [], _aligned(8 + len(head))
+    for value in flat:
+        starts.append(end)
+        end = _aligned(end + value.nbytes)
+    message: Memory = into[:end] if into is not None and len(into) >= end else bytearray(end)
+    struct.pack_into("<Q", message, 0, len(head))
+    message[8 : 8 + len(head)] = head
+    for start, value in zip(starts, flat, strict=True):
+        if value.numel():
+            place = torch.frombuffer(message, dtype=value.dtype, count=value.numel(), offset=start)
+            place.view(value.shape).copy_(value)
+    return message
 
 
-def read_header(data: bytes) -> dict[str, Any]:
-    """Return the header of ``pack``, with the names of the tensors of each group."""
+def read_header(data: Memory) -> dict[str, Any]:
+    """Return the header of ``pack``, with the kinds of the tensors of each group."""
     (size,) = struct.unpack_from("<Q", data)
-    header: dict[str, Any] = json.loads(data[8 : 8 + size])
+    header: dict[str, Any] = json.loads(bytes(data[8 : 8 + size]))
     return header
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Params]]:
-    """Return header and groups of ``pack``, tensors in the order in which they were packed."""
-    (size,) = struct.unpack_from("<Q", data)
+def unpack(data: Memory) -> tuple[dict[str, Any], dict[str, Params]]:
+    """Return header and groups of ``pack``, tensors in the order in which they were packed.
+
+    They are copies: in a message a tensor starts where the memory of the message lets it, and vectorised sums
+    and products round differently on differently aligned memory.
+    """
     header = read_header(data)
-    body = safetensors.torch.load(data[8 + size :])
-    # Copied out of the message: there a tensor starts at any address, and vectorised sums and products
-    # round differently on differently aligned memory.
-    groups = {
-        group: {name: body[f"{group}{_SEPARATOR}{name}"].clone() for name in names}
-        for group, names in header.pop("groups").items()
-    }
+    (size,) = struct.unpack_from("<Q", data)
+    start, groups = _aligned(8 + size), {}
+    for group, places in header.pop("groups").items():
+        groups[group] = Params()
+        for name, kind, shape in places:
+            dtype = getattr(torch, kind)
+            value = torch.empty(shape, dtype=dtype)
+            if value.numel():
+                place = torch.frombuffer(data, dtype=dtype, count=value.numel(), offset=start)
+                value.copy_(place.view(shape))
+            groups[group][name] = value
+            start = _aligned(start + value.nbytes)
     return header, groups
 
 
-def encode_report(report: ClientReport) -> bytes:
-    """Return a report as bytes."""
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _aligned(place: int) -> int:
+    return -(-place // 64) * 64
+
+
+def encode_report(report: ClientReport, into: memoryview | None = None) -> Memory:
+    """Return a report as a message (see ``pack``)."""
     header = {
         "client_id": report.client_id,
         "round_index": report.round_index,
@@ -92,10 +126,10 @@ def encode_report(report: ClientReport) -> bytes:
     if mask := report.spec.mask:
         header["thresholds"] = dict(mask.thresholds)
         groups["mask"] = mask.kept
-    return pack(header, groups)
+    return pack(header, groups, into)
 
 
-def decode_report(data: bytes) -> ClientReport:
+def decode_report(data: Memory) -> ClientReport:
     """Return the report of ``encode_report``."""
     header, groups = unpack(data)
     spec = spec_from_json(header.pop("spec"))
@@ -106,10 +140,10 @@ def decode_report(data: bytes) -> ClientReport:
     return ClientReport(spec=spec, delta=delta, state=state, **header)
 
 
-def encode_reports(reports: Sequence[ClientReport]) -> bytes:
+def encode_reports(reports: Sequence[ClientReport], into: memoryview | None = None) -> Memory:
     """Return the reports of a stack as one message. Those of several clients have no state and no mask."""
     if len(reports) == 1:
-        return encode_report(reports[0])
+        return encode_report(reports[0], into)
     own = [
         {
             "client_id": report.client_id,
@@ -122,10 +156,10 @@ def encode_reports(reports: Sequence[ClientReport]) -> bytes:
     first = reports[0]
     header = {"round_index": first.round_index, "num_steps": first.num_steps, "stack": own}
     deltas = {name: torch.stack([report.delta[name] for report in reports]) for name in first.delta}
-    return pack(header, {"delta": deltas})
+    return pack(header, {"delta": deltas}, into)
 
 
-def decode_reports(data: bytes) -> list[ClientReport]:
+def decode_reports(data: Memory) -> list[ClientReport]:
     """Return the reports of ``encode_reports``."""
     if "stack" not in read_header(data):
         return [decode_report(data)]

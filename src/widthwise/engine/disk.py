@@ -135,7 +135,8 @@ class Spool:
         """
         data = encode_report(report)
         try:
-            self._file.write(struct.pack("<Q", len(data)) + data)
+            self._file.write(struct.pack("<Q", len(data)))
+            self._file.write(data)
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
@@ -143,7 +144,7 @@ class Spool:
         """Yield the reports in their order, each read when it is asked for."""
         self._file.seek(0)
         while head := self._file.read(8):
-            yield decode_report(self._file.read(struct.unpack("<Q", head)[0]))
+            yield decode_report(bytearray(self._file.read(struct.unpack("<Q", head)[0])))
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -52,11 +52,14 @@ class ClientRunner:
         shape: object = None
         for assignment in assignments:
             own = self._shape(assignment)
-            if waiting and (own is None or own != shape or len(waiting) == self._most(assignment)):
+            if waiting and own != shape:
                 yield tuple(waiting)
                 waiting = []
             waiting.append(assignment)
             shape = own
+            if own is None or len(waiting) == self._most(assignment):
+                yield tuple(waiting)
+                waiting = []
         if waiting:
             yield tuple(waiting)
 

@@ -10,27 +10,33 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 import torch.multiprocessing as mp
+from torch import Tensor
 
 from widthwise.core.errors import DivergenceError, RunError
 from widthwise.core.records import ClientReport
 from widthwise.engine.codec import decode_reports, encode_reports
 from widthwise.engine.processes import SCRIPT, script_hidden
 from widthwise.engine.round import Assignment, Broadcast
-from widthwise.engine.worker import ClientRunner, Stack
+from widthwise.engine.worker import STACK_BYTES, ClientRunner, Stack
 
-_OK, _FAILED = b"+", b"-"
+_IN_SLAB, _SENT, _FAILED = b"=", b"+", b"-"
 
 WINDOW = 4
 """Stacks for each worker that may be handed out before the oldest of them is yielded: what waits for
 a slow client is bounded, and a worker stands idle only where one client takes as long as several."""
 
+SPARE_BYTES = 2**20
+"""Of a slab, for what stands beside the tensors. What does not fit travels through the pipe."""
+
 
 class ProcessExecutor:
     """One process per worker; each takes the next client as soon as it is free.
 
-    The training set and the global tensors of a round lie in shared memory. Parent and workers exchange
-    only the assignment and the report (``engine.codec``). Who trains whom has no effect on the result.
+    The training set and the global tensors of a round lie in shared memory, and so does a slab for each
+    worker, into which it writes its reports (``engine.codec``); the parent has copied them when it hands out
+    the next stack. Who trains whom has no effect on the result.
 
     Args:
         runner: Copied into every worker once; its data are moved to shared memory.
@@ -42,6 +48,7 @@ class ProcessExecutor:
         self._shared: Broadcast | None = None
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
+        self._slabs: list[Tensor] = []
 
     def __enter__(self) -> Self:
         return self
@@ -58,16 +65,22 @@ class ProcessExecutor:
         context = mp.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         own_parts = (self._runner.dataset, self._runner.objective)
+        reported = 1 + len(self._runner.objective.client_state)
+        model = sum(value.nbytes for value in broadcast.params.values())
+        size = SPARE_BYTES + 2 * max(reported * model, STACK_BYTES)
         with script_hidden(unless=any(type(part).__module__ in SCRIPT for part in own_parts)):
             for _ in range(self._workers):
                 ours, theirs = context.Pipe()
+                slab = torch.empty(size, dtype=torch.uint8)  # its pages are taken as they are used
+                slab.share_memory_()  # type: ignore[no-untyped-call]
                 process = context.Process(
-                    target=_work, args=(theirs, self._runner, self._shared), daemon=True
+                    target=_work, args=(theirs, self._runner, self._shared, slab), daemon=True
                 )
                 process.start()
                 theirs.close()
                 self._processes.append(process)
                 self._pipes.append(ours)
+                self._slabs.append(slab)
 
     def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
         """Yield the reports in the order of the assignments.
@@ -118,8 +131,10 @@ class ProcessExecutor:
             answer = pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
             raise self._died(pipe, stack[0]) from None
-        if answer[:1] == _OK:
-            return decode_reports(answer[1:])
+        if answer[:1] == _IN_SLAB:
+            return decode_reports(_memory(self._slabs[self._pipes.index(pipe)]))
+        if answer[:1] == _SENT:
+            return decode_reports(bytearray(answer[1:]))
         kind, fields, trace = pickle.loads(answer[1:])
         error: RunError = kind(**fields)
         error.add_note(f"Traceback in the worker process:\n{trace}")
@@ -153,14 +168,18 @@ class ProcessExecutor:
             if process.is_alive():
                 process.kill()
                 process.join()
-        self._pipes, self._processes, self._shared = [], [], None
+        self._pipes, self._processes, self._slabs, self._shared = [], [], [], None
 
 
 def _groups(broadcast: Broadcast) -> list[dict[str, Any]]:
     return [broadcast.params, broadcast.buffers, *broadcast.server.values()]
 
 
-def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast) -> None:
+def _memory(slab: Tensor) -> memoryview:
+    return slab.numpy().data
+
+
+def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, slab: Tensor) -> None:
     # The parent alone answers Ctrl-C; a worker ends when its pipe closes, also if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
@@ -169,7 +188,8 @@ def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast) -> None:
         except (EOFError, ConnectionResetError):
             return
         try:
-            answer = _OK + encode_reports(runner(broadcast, stack))
+            message = encode_reports(runner(broadcast, stack), into=_memory(slab))
+            answer = _SENT + message if isinstance(message, bytearray) else _IN_SLAB
         except RunError as error:
             kind = DivergenceError if isinstance(error, DivergenceError) else RunError
             fields = {
