@@ -96,7 +96,8 @@ def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -
     optimizer = torch.optim.SGD(
         parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
     )
-    num_steps, total = 0, 0.0
+    losses: list[Tensor] = []
+    sizes: list[int] = []
     for epoch in range(config.local_epochs):
         augment = seeds.at("augment", epoch).torch()
         for batch in epoch_batches(indices, config.batch_size, seeds.at("shuffle", epoch).torch()):
@@ -104,17 +105,20 @@ def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -
             optimizer.zero_grad()
             with autocast(config.precision):
                 loss = local.loss(inputs, targets)
-            value = loss.item()
-            if not math.isfinite(value):
-                raise diverged(task, f"train step {num_steps}", f"the training loss is {value}")
             loss.backward()  # type: ignore[no-untyped-call]
             local.correct_gradients()
             if config.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
             optimizer.step()
-            num_steps, total = num_steps + 1, total + value * len(batch)
+            losses.append(loss.detach())  # not read here: a device goes on while the next step is made
+            sizes.append(len(batch))
     optimizer.zero_grad()  # the module stays in memory, its gradients need not
-    return num_steps, total / (config.local_epochs * len(indices))
+    values = torch.stack(losses).tolist()
+    for step, value in enumerate(values):
+        if not math.isfinite(value):
+            raise diverged(task, f"train step {step}", f"the training loss is {value}")
+    total = sum(value * size for value, size in zip(values, sizes, strict=True))
+    return len(losses), total / (config.local_epochs * len(indices))
 
 
 def autocast(precision: str) -> AbstractContextManager[object]:
