@@ -205,7 +205,7 @@ def _without_idle(steps: list[Step], output: Any, counters: set[str]) -> tuple[S
 
 
 def _output(value: Any, recorder: Recorder, model: nn.Module) -> Any:
-    """Translate what the forward returns: tensors in containers."""
+    """Translate what the forward returns: tensors in containers. Of fields, what is none is left out."""
     if isinstance(value, float) and value and value % BATCH == 0:
         raise TraceError(
             f"the forward of {type(model).__name__} returns a number computed from the batch size, but "
@@ -217,20 +217,41 @@ def _output(value: Any, recorder: Recorder, model: nn.Module) -> Any:
         return {key: _output(item, recorder, model) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_output(item, recorder, model) for item in value)
-    fields: Any = None
-    if isinstance(value, Mapping):
-        fields = dict(value)
-    elif dataclasses.is_dataclass(value):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
-        fields = value._asdict()
+    fields = _fields(value)
     if fields is None:
         raise TraceError(
             f"the forward of {type(model).__name__} returns an object of class {type(value).__name__}, but "
             "only tensors in tuples, lists, dictionaries and dataclasses can be followed. Switch it off (for "
             "example use_cache=False in the configuration of a transformer) or wrap the model."
         )
-    return Made(type(value), {key: _output(item, recorder, model) for key, item in fields.items()})
+    known = {key: item if _followed(item) else None for key, item in fields.items()}
+    return Made(type(value), {key: _output(item, recorder, model) for key, item in known.items()})
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a container of the model's own class, or None if it is none."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    return None
+
+
+def _followed(value: Any) -> bool:
+    """Return whether a field can be followed: not a cache of keys and values, which only generation uses."""
+    plain = value is None or isinstance(value, (bool, int, float, str, torch.Tensor, list, tuple))
+    return plain or _fields(value) is not None
+
+
+def leaves_of(output: Any) -> list[torch.Tensor]:
+    """Return the tensors of what a model or a sub-model returns, whatever containers they are in."""
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if type(output) in (list, tuple):
+        return [leaf for item in output for leaf in leaves_of(item)]
+    return [leaf for item in (_fields(output) or {}).values() for leaf in leaves_of(item)]
 
 
 @contextmanager
