@@ -14,7 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from widthwise.core.params import Params, clone
 from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing import WidthSpace, trace
+from widthwise.slicing.channels import along
 from widthwise.slicing.ir import GroupCount
+from widthwise.slicing.layout import groups_of
 from widthwise.slicing.space import channels_at
 
 # A net takes a tenth of a second, so a failing one is made smaller, but not explained as well.
@@ -73,6 +75,16 @@ def test_full_width_is_the_model_to_the_bit_in_both_modes(net: Net) -> None:
 @settings(FEW, max_examples=25)
 @given(nets(mixing=False), st.data())
 def test_any_slice_has_the_outputs_and_gradients_of_the_masked_model(net: Net, data: st.DataObject) -> None:
+    assert_masked(net, data)
+
+
+@FEW
+@given(nets(mixing=False, depth=1, remember=True), st.data())
+def test_any_slice_of_a_recurrent_net_is_the_masked_model(net: Net, data: st.DataObject) -> None:
+    assert_masked(net, data)
+
+
+def assert_masked(net: Net, data: st.DataObject) -> None:
     space = traced(net)
     spec = data.draw(specs(space))
     masked = named(net.model)
@@ -88,6 +100,25 @@ def test_any_slice_has_the_outputs_and_gradients_of_the_masked_model(net: Net, d
     for name, value in {**gradients, **buffers}.items():
         if "num_batches" not in name:  # a sub-model does not count
             torch.testing.assert_close(value, kept[name], rtol=1e-8, atol=1e-10, msg=f"{name} differs")
+
+
+@FEW
+@given(nets(), st.data())
+def test_extract_takes_the_channels_that_the_spec_names(net: Net, data: st.DataObject) -> None:
+    """Positions come from the other algebra of layouts, which works with masks of channels."""
+    space = traced(net)
+    spec = data.draw(specs(space))
+    chosen = {
+        g.name: torch.isin(torch.arange(g.size), torch.tensor(list(spec.kept[g.name])))[None]
+        for g in space.groups
+    }
+    sub = named(space.extract(net.model, spec))
+    for name, layout in (space.parameters | space.buffers).items():
+        value = named(net.model)[name]
+        for dim, axis in enumerate(layout.axes):
+            if groups_of(axis):
+                value = value.index_select(dim, along(axis, chosen)[0].nonzero()[:, 0])
+        assert torch.equal(sub[name], value)
 
 
 @FEW

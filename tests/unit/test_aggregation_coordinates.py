@@ -59,6 +59,21 @@ def test_server_step_zeroes_uncovered_coordinates_under_the_zero_rule(net):
     assert torch.equal(new["0.weight"][covered["0.weight"]], params["0.weight"][covered["0.weight"]])
 
 
+def test_coordinate_mean_loses_none_of_many_narrow_updates():
+    """Slices so narrow that the number of those that wait is bounded, not their size: mean of 0 to 99."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+    space = trace(model, torch.zeros(2, 8))
+    spec = space.nested(0.01)
+    assert 3 * MOST < 100 < space.num_params(space.full()) / space.num_params(spec) * MOST
+    stats = CoordinateMean({name: tuple(p.shape) for name, p in model.named_parameters()})
+    for i in range(100):
+        stats.add_(space, spec, constant(space, spec, i), 1.0)
+    mean, covered = stats.mean()
+    for name, value in mean.items():
+        assert covered[name].any()
+        torch.testing.assert_close(value[covered[name]], torch.full_like(value[covered[name]], 49.5))
+
+
 @pytest.mark.parametrize("count", [1, 7, MOST, 2 * MOST + 5])
 @pytest.mark.parametrize("buffer", [3 * MOST, 10**6])
 def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch, count, buffer):
