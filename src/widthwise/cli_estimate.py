@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.table import Table
 
 from widthwise.cli_errors import say
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def show_estimate(
     planned: Sequence[PlannedRun], folder: Path, jobs: int, data_dir: Path | None, json: bool
 ) -> None:
-    """Print what runs will cost, or as JSON.
+    """Print what runs will cost, or as JSON. Ends with exit code 2 if some cannot start.
 
     Args:
         planned: The runs, each after the one that it is matched to.
@@ -37,8 +38,11 @@ def show_estimate(
         _estimate_data(planned, estimates, folder, jobs),
         json,
     )
-    for problem in dict.fromkeys(estimate.problem for estimate in estimates if estimate.problem):
+    problems = dict.fromkeys(estimate.problem for estimate in estimates if estimate.problem)
+    for problem in problems:
         say("cannot start", problem)
+    if problems:
+        raise typer.Exit(2)
 
 
 def _estimate_data(
@@ -62,13 +66,15 @@ def _estimate_table(
     planned: Sequence[PlannedRun], estimates: Sequence[Estimate], folder: Path, jobs: int
 ) -> Table:
     done = sum(estimate.state == "finished" for estimate in estimates)
+    stuck = sum(estimate.problem is not None for estimate in estimates)
     table = Table(
         *("run", "state", "rounds", "mean width", "GMACs", "MB", "seconds a round", "minutes"),
         title=f"{len(planned)} run{'s' * (len(planned) > 1)} in {folder}",
         caption=(
-            f"{done} finished; about {_left(estimates, jobs)} left on {jobs} core{'s' * (jobs > 1)}, if the "
-            "machine does nothing else. Seconds and minutes are those of one core. Widths are simulated at "
-            "equal heterogeneity; time is extrapolated from a few batches of each width."
+            f"{done} finished{f', {stuck} cannot start' * (stuck > 0)}; about {_left(estimates, jobs)} left "
+            f"on {jobs} core{'s' * (jobs > 1)}, if the machine does nothing else. Seconds and minutes are "
+            "those of one core. Widths are simulated at equal heterogeneity; time is extrapolated from a few "
+            "batches of each width."
         ),
     )
     for run, estimate in zip(planned, estimates, strict=True):

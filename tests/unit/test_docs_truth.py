@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import widthwise as ww
+from widthwise.audit import audit_csv
 from widthwise.cli import app
 from widthwise.engine import EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
@@ -81,7 +82,10 @@ def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
     for command, rest in shown:
         assert command in known
         for file in re.findall(r"examples/[\w./-]+", rest):
-            (load_study if command == "study" else load_config)(str(ROOT / file))
+            read = {"study": load_study, "audit": lambda path: audit_csv(Path(path))}.get(
+                command, load_config
+            )
+            read(str(ROOT / file))
 
 
 @pytest.mark.parametrize(
