@@ -101,7 +101,7 @@ def comparisons_table(results: StudyResults) -> StudyTable | None:
         return None
     caption = (
         "Differences in final accuracy, in points, between runs of the same seed, which share partition, "
-        "capacities and cohorts: mean and 95 % t interval over seeds (3 seeds: 2 degrees of freedom). All "
+        "capacities and cohorts: mean and 95 % t interval over n seeds (n - 1 degrees of freedom). All "
         "tasks: the mean over tasks of each seed first, then the interval over seeds, because runs of one "
         "seed share their capacities. Matched runs that did not meet their budget are left out."
     )
