@@ -17,7 +17,7 @@ from widthwise.engine import EngineConfig
 from widthwise.engine.codec import decode_report, decode_reports, encode_report, encode_reports
 from widthwise.engine.disk import Disk
 from widthwise.engine.executors import EXECUTORS, process
-from widthwise.engine.executors.process import WINDOW
+from widthwise.engine.executors.handout import WINDOW
 from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner

@@ -11,7 +11,7 @@ import pytest
 
 from widthwise.aggregation.coordinates import MOST
 from widthwise.engine import disk, run_federation
-from widthwise.engine.executors import process
+from widthwise.engine.executors import handout, process
 from widthwise.engine.worker import ClientRunner
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
@@ -40,7 +40,7 @@ class Watch:
         return watched
 
 
-@pytest.mark.parametrize(("executor", "in_flight"), [("serial", 1), ("process", 2 * process.WINDOW)])
+@pytest.mark.parametrize(("executor", "in_flight"), [("serial", 1), ("process", 2 * handout.WINDOW)])
 def test_round_holds_few_of_two_hundred_updates(
     executor: str, in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,15 @@ class Executor(Protocol):
     All executors give the same reports to the bit; the contract suite holds each against ``serial``.
     """
 
-    def __init__(self, runner: ClientRunner, workers: int) -> None: ...
+    def __init__(self, runner: ClientRunner, workers: int, address: str | None = None) -> None:
+        """Only take notice.
+
+        Args:
+            runner: Trains clients; workers elsewhere get a copy.
+            workers: How many clients, or stacks of them, are trained at a time.
+            address: Where workers are found, for executors that do not start their own.
+        """
+        ...
 
     def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
         """Train the clients and yield their reports in the order of the assignments.

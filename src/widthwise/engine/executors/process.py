@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import signal
-import traceback
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -14,18 +13,15 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from widthwise.core.errors import DivergenceError, RunError
+from widthwise.core.errors import RunError
 from widthwise.core.records import ClientReport
 from widthwise.engine.codec import decode_reports, encode_reports
+from widthwise.engine.executors.handout import WINDOW, decode_failure, encode_failure, in_order
 from widthwise.engine.processes import SCRIPT, script_hidden
 from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import STACK_BYTES, ClientRunner, Stack
 
 _IN_SLAB, _SENT, _FAILED = b"=", b"+", b"-"
-
-WINDOW = 4
-"""Stacks for each worker that may be handed out before the oldest of them is yielded: what waits for
-a slow client is bounded, and a worker stands idle only where one client takes as long as several."""
 
 SPARE_BYTES = 2**20
 """Of a slab, for what stands beside the tensors. What does not fit travels through the pipe."""
@@ -41,14 +37,17 @@ class ProcessExecutor:
     Args:
         runner: Copied into every worker once; its data are moved to shared memory.
         workers: Number of processes.
+        address: Ignored.
     """
 
-    def __init__(self, runner: ClientRunner, workers: int) -> None:
+    def __init__(self, runner: ClientRunner, workers: int, address: str | None = None) -> None:
         self._runner, self._workers = runner, workers
         self._shared: Broadcast | None = None
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._slabs: list[Tensor] = []
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, tuple[int, Stack]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -99,32 +98,30 @@ class ProcessExecutor:
             for shared, fresh in zip(_groups(self._shared), _groups(broadcast), strict=True):
                 for name, value in fresh.items():
                     shared[name].copy_(value)
-        coming, idle = self._runner.stacks(assignments), list(self._pipes)
-        busy: dict[Connection, tuple[int, Stack]] = {}
-        ready: dict[int, list[ClientReport]] = {}
-        sent = done = 0
-        while True:
-            while idle and sent - done < WINDOW * self._workers and (stack := next(coming, None)):
-                self._send(idle[-1], stack)
-                busy[idle.pop()] = sent, stack
-                sent += 1
-            if done in ready:
-                yield from ready.pop(done)
-                done += 1
-            elif busy:
-                for pipe in wait(list(busy)):
-                    assert isinstance(pipe, Connection)
-                    number, stack = busy.pop(pipe)
-                    ready[number] = self._receive(pipe, stack)
-                    idle.append(pipe)
-            else:
-                return
+        self._idle, self._busy = list(self._pipes), {}
+        yield from in_order(self, self._runner.stacks(assignments), WINDOW * self._workers)
 
-    def _send(self, pipe: Connection, stack: Stack) -> None:
+    @property
+    def free(self) -> bool:
+        """Whether a worker has nothing to do."""
+        return bool(self._idle)
+
+    def give(self, number: int, stack: Stack) -> None:
+        """Send a stack to an idle worker."""
+        pipe = self._idle.pop()
         try:
             pipe.send_bytes(pickle.dumps(stack, protocol=5))
         except BrokenPipeError:
             raise self._died(pipe, stack[0]) from None
+        self._busy[pipe] = number, stack
+
+    def trained(self) -> Iterator[tuple[int, list[ClientReport]]]:
+        """Wait until stacks are done, and yield their numbers and reports."""
+        for pipe in wait(list(self._busy)):
+            assert isinstance(pipe, Connection)
+            number, stack = self._busy.pop(pipe)
+            yield number, self._receive(pipe, stack)
+            self._idle.append(pipe)
 
     def _receive(self, pipe: Connection, stack: Stack) -> list[ClientReport]:
         try:
@@ -135,10 +132,7 @@ class ProcessExecutor:
             return decode_reports(_memory(self._slabs[self._pipes.index(pipe)]))
         if answer[:1] == _SENT:
             return decode_reports(bytearray(answer[1:]))
-        kind, fields, trace = pickle.loads(answer[1:])
-        error: RunError = kind(**fields)
-        error.add_note(f"Traceback in the worker process:\n{trace}")
-        raise error
+        raise decode_failure(answer[1:])
 
     def _died(self, pipe: Connection, assignment: Assignment) -> RunError:
         process = self._processes[self._pipes.index(pipe)]
@@ -191,14 +185,7 @@ def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, slab: Te
             message = encode_reports(runner(broadcast, stack), into=_memory(slab))
             answer = _SENT + message if isinstance(message, bytearray) else _IN_SLAB
         except RunError as error:
-            kind = DivergenceError if isinstance(error, DivergenceError) else RunError
-            fields = {
-                "reason": error.reason,
-                "client": error.client,
-                "round_index": error.round_index,
-                "stage": error.stage,
-            }
-            answer = _FAILED + pickle.dumps((kind, fields, traceback.format_exc()))
+            answer = _FAILED + encode_failure(error)
         try:
             pipe.send_bytes(answer)
         except (BrokenPipeError, ConnectionResetError):

@@ -12,9 +12,9 @@ from widthwise.engine.worker import ClientRunner
 
 
 class SerialExecutor:
-    """The reference: no process, no queue. ``workers`` is ignored."""
+    """The reference: no process, no queue. ``workers`` and ``address`` are ignored."""
 
-    def __init__(self, runner: ClientRunner, workers: int) -> None:
+    def __init__(self, runner: ClientRunner, workers: int, address: str | None = None) -> None:
         self._runner = runner
 
     def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
