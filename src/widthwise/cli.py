@@ -56,7 +56,7 @@ def run(
     folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
     if dry_run:
         planned = [PlannedRun(folder, settings.method["name"], settings)]
-        workers = settings.engine.workers if settings.engine.executor == "process" else 1
+        workers = 1 if settings.engine.executor == "serial" else settings.engine.workers
         show_estimate(planned, folder.parent, min(workers, settings.training.cohort), data_dir, json)
         return
     result = _train(build(settings, data_dir), folder, resume)

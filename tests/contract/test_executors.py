@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import get_args
 
 import pytest
 import torch
 
-from widthwise.core.errors import DivergenceError, RunError
+from widthwise.core.errors import ConfigError, DivergenceError, RunError
 from widthwise.core.records import SliceSpec
-from widthwise.engine import EngineConfig
+from widthwise.engine import EngineConfig, run_federation
 from widthwise.engine.codec import decode_report, decode_reports, encode_report, encode_reports
 from widthwise.engine.disk import Disk
 from widthwise.engine.executors import EXECUTORS, process
+from widthwise.engine.executors import ray as ray_executor
 from widthwise.engine.executors.handout import WINDOW
 from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
@@ -25,8 +31,34 @@ from widthwise.methods import build_method
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
 from widthwise.tasks import ListedPartition
+from widthwise.training import OBJECTIVES
 
 NOWHERE = Disk(Path("nowhere"))  # these clients keep no state
+NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install '.[ray]'")
+ALL = [pytest.param(e, id=e.name, marks=[NEEDS_RAY] if e.name == "ray" else []) for e in EXECUTORS]
+#: Any number of workers; an actor of Ray takes seconds to start.
+CREWS = [
+    pytest.param(*param.values, n, id=f"{param.id}-{n}", marks=param.marks)
+    for param in ALL
+    for n in {"serial": (), "ray": (2,)}.get(param.id, (1, 2, 3))
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray():
+    """One Ray for all tests here: an executor joins what its process is connected to."""
+    if find_spec("ray") is None:
+        yield
+        return
+    import ray
+
+    folder = TemporaryDirectory(prefix="ray-", dir="/tmp")
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    with pytest.MonkeyPatch.context() as patch, folder as temp:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(address="local", num_cpus=3, _temp_dir=temp, **options)
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +128,7 @@ def assert_equal(a, b):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("entry", [e for e in EXECUTORS if e.name != "serial"], ids=lambda e: e.name)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("entry", "workers"), CREWS)
 def test_executor_gives_the_reports_of_serial_to_the_bit(fed, entry, workers):
     with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
         expected = reports_of(fed, serial)
@@ -107,8 +138,7 @@ def test_executor_gives_the_reports_of_serial_to_the_bit(fed, entry, workers):
                 assert_equal(report, expected[client])
 
 
-@pytest.mark.parametrize("entry", [e for e in EXECUTORS if e.name != "serial"], ids=lambda e: e.name)
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(("entry", "workers"), CREWS)
 def test_executor_gives_the_reports_of_stacks_to_the_bit(stacked, entry, workers):
     with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
         expected = reports_of(stacked, serial)
@@ -143,7 +173,7 @@ def test_clients_of_models_that_gain_nothing_are_trained_alone(fed):
     assert [len(stack) for stack in runner_of(fed).stacks(todo)] == [1] * 4
 
 
-@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", ALL)
 def test_executor_names_client_round_and_stage_when_training_diverges(fed, entry):
     fed = replace(fed, training=fed.training.model_copy(update={"lr": 1e30}))
     with entry.value(runner_of(fed), 1) as executor, pytest.raises(DivergenceError) as caught:
@@ -153,7 +183,7 @@ def test_executor_names_client_round_and_stage_when_training_diverges(fed, entry
     assert "train" in str(caught.value)
 
 
-@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", ALL)
 def test_executor_names_the_client_when_a_slice_does_not_fit(fed, entry):
     plan, state = plan_round(fed, ServerState.initial(fed))
     alien = replace(next(assignments(fed, state, plan, NOWHERE)), spec=SliceSpec(0.5, {"nowhere": range(1)}))
@@ -162,7 +192,7 @@ def test_executor_names_the_client_when_a_slice_does_not_fit(fed, entry):
         list(executor.run(Broadcast.of(state), [alien]))
 
 
-@pytest.mark.parametrize("entry", list(EXECUTORS), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", ALL)
 def test_executor_takes_few_assignments_ahead_of_the_reports_that_it_gives(fed, entry):
     plan, state = plan_round(fed, ServerState.initial(fed))
     few = list(assignments(fed, state, plan, NOWHERE))
@@ -209,6 +239,75 @@ def test_process_executor_keeps_the_traceback_when_a_client_fails(fed):
         reports_of(fed, executor)
     assert "Traceback in the worker process" in caught.value.__notes__[0]
     assert "in batch" in caught.value.__notes__[0]
+
+
+@NEEDS_RAY
+def test_ray_executor_gives_the_same_bits_when_an_actor_is_killed_in_mid_round(fed):
+    import ray
+
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    todo = list(assignments(fed, state, plan, NOWHERE)) * 6
+    with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
+        expected = list(serial.run(Broadcast.of(state), todo))
+    with EXECUTORS["ray"].value(runner_of(fed), 2) as executor:
+        reports_of(fed, executor)
+        victim = executor._idle[0]
+        pid = ray.get(victim.__ray_call__.remote(lambda self: os.getpid()))
+        found = []
+        for report in executor.run(Broadcast.of(state), todo):
+            found.append(report)
+            if len(found) == 1:
+                os.kill(pid, signal.SIGKILL)
+        assert list(executor._losses.values()) == [1]
+        assert victim not in executor._idle
+    assert len(found) == len(todo)
+    for report, other in zip(found, expected, strict=True):
+        assert_equal(report, other)
+
+
+class Deadly(OBJECTIVES["plain"].value):
+    """An objective of the user's script, which takes its process with it."""
+
+    __module__ = "__main__"
+
+    def local(self, setting):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@NEEDS_RAY
+def test_ray_executor_names_the_client_that_is_lost_again_and_again(fed, monkeypatch):
+    monkeypatch.setattr(ray_executor, "LOSSES", 0)
+    fed = replace(fed, method=replace(fed.method, objective=Deadly()))
+    message = r"client \d, round 0, stage training: workers were lost 1 times in a round .* Free memory"
+    with EXECUTORS["ray"].value(runner_of(fed), 1) as executor, pytest.raises(RunError, match=message):
+        reports_of(fed, executor)
+
+
+@NEEDS_RAY
+def test_ray_executor_says_what_a_worker_cannot_load(fed, monkeypatch):
+    here = ModuleType("only_here")
+    here.Mine = type("Mine", (OBJECTIVES["plain"].value,), {"__module__": "only_here"})
+    monkeypatch.setitem(sys.modules, "only_here", here)
+    fed = replace(fed, method=replace(fed.method, objective=here.Mine()))
+    message = r"stage start: a worker cannot load .*: No module named 'only_here'\), but .* on every node"
+    with EXECUTORS["ray"].value(runner_of(fed), 1) as executor, pytest.raises(RunError, match=message):
+        reports_of(fed, executor)
+
+
+@NEEDS_RAY
+def test_ray_executor_gives_up_when_no_worker_can_start(fed, monkeypatch):
+    monkeypatch.setattr(ray_executor, "START_SECONDS", 0.01)
+    message = r"stage start: no worker has started in 0.01 s, but each needs a free core"
+    with EXECUTORS["ray"].value(runner_of(fed), 1) as executor, pytest.raises(RunError, match=message):
+        reports_of(fed, executor)
+
+
+def test_run_is_refused_before_anything_is_written_when_ray_is_not_installed(fed, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    fed = replace(fed, engine=EngineConfig(executor="ray"))
+    with pytest.raises(ConfigError, match=r"package 'ray' is not installed\. Run: pip install"):
+        run_federation(fed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_codec_round_trip_returns_an_equal_report(fed):

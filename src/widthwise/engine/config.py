@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -12,8 +13,11 @@ class EngineConfig(BaseModel):
     """Where clients are trained and how often the run is evaluated and saved.
 
     Attributes:
-        executor: ``process`` (one process per worker, one thread per client) or ``serial``.
-        workers: Number of worker processes; by default one per core. Results do not depend on it.
+        executor: ``process`` (one process per worker, one thread per client), ``serial``, or ``ray`` (one
+            actor per worker, here or on a cluster; extra ``ray``).
+        workers: Number of worker processes or actors; by default one per core. Results do not depend on it.
+        address: The Ray cluster that the executor ``ray`` joins: ``auto`` or host:port. None: one of its own
+            on this machine.
         device: ``cpu``.
         precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
         stack: How many clients of one shape are trained together, at most, where the model treats each sample
@@ -29,8 +33,9 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    executor: Literal["process", "serial"] = "process"
+    executor: Literal["process", "serial", "ray"] = "process"
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    address: str | None = None
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
     stack: int = Field(25, ge=1)
@@ -40,6 +45,16 @@ class EngineConfig(BaseModel):
     recalibration_samples: int = Field(1000, ge=2)
     checkpoint_every: int = Field(5, ge=1)
     tensorboard: bool = False
+
+    @field_validator("address")
+    @classmethod
+    def _names_a_cluster(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"auto|[^\s/]+:\d+", value):
+            raise ValueError(
+                f"address is {value!r}, but a Ray cluster is found at 'auto' or host:port. "
+                "Write address: auto on a node of the cluster"
+            )
+        return value
 
     @field_validator("device")
     @classmethod

@@ -61,25 +61,29 @@ def run_federation(
             saved and ``error.txt`` in the run folder holds the traceback.
         KeyboardInterrupt: on Ctrl-C, after everything up to the last finished round has been saved.
     """
+    # Sinks and executor first: they refuse what is not installed, and then nothing must have been written.
     sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
+    runner = ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
+    )
+    executor = EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
     folder = RunFolder(out)
     with contextlib.closing(folder):
-        return _run(fed, folder, resume, sinks)
+        return _run(fed, folder, resume, sinks, executor)
 
 
-def _run(fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink]) -> RunResult:
+def _run(
+    fed: Federation, folder: RunFolder, resume: bool, sinks: Sequence[Sink], executor: Executor
+) -> RunResult:
     out, state = folder.path, folder.open(fed, resume)
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)
-    runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
-    )
     evaluator = Evaluator(fed)
     for sink in sinks:
         sink.on_start(fed, state.round_index)
     try:
-        with EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers) as executor:
+        with executor:
             while state.round_index < fed.training.rounds:
                 new, record, rows = _one_round(fed, state, executor, evaluator, folder.disk)
                 folder.append(record, rows)

@@ -22,7 +22,7 @@ from widthwise.training import TrainingConfig
 #: Keys that change where, or how safely, a run is computed, never its result: they are no part of its hash.
 FREE_KEYS = {
     "task": frozenset({"data_dir"}),
-    "engine": frozenset({"executor", "workers", "stack", "checkpoint_every", "tensorboard"}),
+    "engine": frozenset({"executor", "workers", "address", "stack", "checkpoint_every", "tensorboard"}),
 }
 #: What a run folder's ``config.yaml`` says beside the configuration.
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
