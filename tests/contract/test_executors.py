@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from widthwise.core.errors import ConfigError, DivergenceError, RunError
-from widthwise.core.records import SliceSpec
+from widthwise.core.records import SliceSpec, SummedReports
 from widthwise.engine import EngineConfig, run_federation
-from widthwise.engine.codec import decode_report, decode_reports, encode_report, encode_reports
+from widthwise.engine.codec import decode_answers, decode_report, encode_answers, encode_report
 from widthwise.engine.disk import Disk
 from widthwise.engine.executors import EXECUTORS, process
 from widthwise.engine.executors import ray as ray_executor
@@ -105,15 +105,30 @@ def runner_of(fed):
     return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack)
 
 
-def reports_of(fed, executor):
+def reports_of(fed, executor, *, summed=False):
+    """Return the answers by client, or by clients where they are summed."""
     plan, state = plan_round(fed, ServerState.initial(fed))
     assert sorted(plan.widths) == list(plan.cohort.client_ids)
-    reports = list(executor.run(Broadcast.of(state), assignments(fed, state, plan, NOWHERE)))
-    assert [r.client_id for r in reports] == list(plan.widths)  # in their order, whoever is ready first
-    return {r.client_id: r for r in reports}
+    todo = assignments(fed, state, plan, NOWHERE)
+    if not summed:
+        todo = (replace(assignment, weight=None) for assignment in todo)
+    found = {}
+    for answer in executor.run(Broadcast.of(state), todo):
+        several = isinstance(answer, SummedReports)
+        found[tuple(r.client_id for r in answer.reports) if several else answer.client_id] = answer
+    clients = [i for key in found for i in (key if isinstance(key, tuple) else (key,))]
+    assert clients == list(plan.widths)  # in their order, whoever is ready first
+    return found
 
 
 def assert_equal(a, b):
+    if isinstance(a, SummedReports):
+        assert a.weight == b.weight
+        assert list(a.total) == list(b.total)
+        assert all(torch.equal(a.total[name], b.total[name]) for name in a.total)
+        for one, other in zip(a.reports, b.reports, strict=True):
+            assert_equal(one, other)
+        return
     assert (a.client_id, a.round_index, a.num_examples, a.num_steps) == (
         b.client_id,
         b.round_index,
@@ -139,12 +154,16 @@ def test_executor_gives_the_reports_of_serial_to_the_bit(fed, entry, workers):
 
 
 @pytest.mark.parametrize(("entry", "workers"), CREWS)
-def test_executor_gives_the_reports_of_stacks_to_the_bit(stacked, entry, workers):
+@pytest.mark.parametrize("summed", [False, True])
+def test_executor_gives_the_reports_of_stacks_to_the_bit(stacked, entry, workers, summed):
     with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
-        expected = reports_of(stacked, serial)
+        expected = reports_of(stacked, serial, summed=summed)
+    assert any(isinstance(answer, SummedReports) for answer in expected.values()) is summed
     with entry.value(runner_of(stacked), workers) as executor:
-        for client, report in reports_of(stacked, executor).items():
-            assert_equal(report, expected[client])
+        found = reports_of(stacked, executor, summed=summed)
+        assert found.keys() == expected.keys()
+        for clients, answer in found.items():
+            assert_equal(answer, expected[clients])
 
 
 def test_stacks_hold_neighbours_of_one_shape_and_report_what_clients_report_alone(stacked):
@@ -159,12 +178,19 @@ def test_stacks_hold_neighbours_of_one_shape_and_report_what_clients_report_alon
     alone.stack = 1
     assert [len(stack) for stack in alone.stacks(todo)] == [1] * 12
     for stack in stacks:
-        for assignment, report in zip(stack, runner(broadcast, stack), strict=True):
-            (other,) = alone(broadcast, (assignment,))
+        others = [alone(broadcast, (assignment,))[0] for assignment in stack]
+        kept = tuple(replace(assignment, weight=None) for assignment in stack)
+        for assignment, report, other in zip(stack, runner(broadcast, kept), others, strict=True):
             assert report.client_id == assignment.client_id
             assert report.num_steps == other.num_steps
             for name, value in other.delta.items():
                 torch.testing.assert_close(report.delta[name], value, rtol=1e-4, atol=1e-6)
+        if len(stack) > 1:
+            (summed,) = runner(broadcast, stack)
+            assert summed.weight == sum(report.num_examples for report in others)
+            for name, value in summed.total.items():
+                expected = sum(report.num_examples * report.delta[name].double() for report in others)
+                torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_clients_of_models_that_gain_nothing_are_trained_alone(fed):
@@ -319,16 +345,17 @@ def test_codec_round_trip_returns_an_equal_report(fed):
             assert_equal(decode_report(encode_report(report)), report)
 
 
-def test_codec_writes_into_memory_that_is_large_enough(stacked):
+@pytest.mark.parametrize("summed", [False, True])
+def test_codec_writes_into_memory_that_is_large_enough(stacked, summed):
     with EXECUTORS["serial"].value(runner_of(stacked), 1) as serial:
-        reports = list(reports_of(stacked, serial).values())[:5]
-    message = encode_reports(reports)
+        reports = list(reports_of(stacked, serial, summed=summed).values())[: 1 if summed else 5]
+    message = encode_answers(reports)
     for size, inside in ((len(message), True), (len(message) + 100, True), (len(message) - 1, False)):
         memory = bytearray(b"x" * size)
-        written = encode_reports(reports, into=memoryview(memory))
+        written = encode_answers(reports, into=memoryview(memory))
         assert isinstance(written, memoryview) is inside
         assert memory.startswith(bytes(written)) is inside
-        for report, expected in zip(decode_reports(written), reports, strict=True):
+        for report, expected in zip(decode_answers(written), reports, strict=True):
             assert_equal(report, expected)
 
 

@@ -144,8 +144,8 @@ def transcription(fed, guarantee):
 def engine_round(fed, runner, state, disk):
     plan, state = plan_round(fed, state)
     todo = list(assignments(fed, state, plan, disk))
-    answers = ((a, runner(Broadcast.of(state), (a,))[0]) for a in todo)
-    return finish_round(fed, state, answers, disk)
+    answers = (runner(Broadcast.of(state), (a,))[0] for a in todo)
+    return finish_round(fed, state, iter(todo), answers, disk)
 
 
 @pytest.mark.parametrize("guarantee", [True, False])

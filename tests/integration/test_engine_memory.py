@@ -61,7 +61,7 @@ def test_round_holds_few_of_two_hundred_updates(
     if executor == "serial":
         monkeypatch.setattr(ClientRunner, "__call__", watch(ClientRunner.__call__))
     else:
-        monkeypatch.setattr(process, "decode_reports", watch(process.decode_reports))
+        monkeypatch.setattr(process, "decode_answers", watch(process.decode_answers))
     monkeypatch.setattr(disk, "decode_report", watch(disk.decode_report))
     monkeypatch.setattr(disk, "IN_MEMORY", 10_000)  # most of them go to disk
     run_federation(fed, tmp_path / "run")

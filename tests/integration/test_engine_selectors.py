@@ -149,7 +149,7 @@ def one_round(
     todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
     reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
-    return todo, reports, *finish_round(fed, state, zip(todo, reports, strict=True), disk)
+    return todo, reports, *finish_round(fed, state, iter(todo), reports, disk)
 
 
 def test_a_masked_client_receives_zeros_outside_its_mask_and_reports_none(disk: Disk) -> None:

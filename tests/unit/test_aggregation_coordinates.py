@@ -59,6 +59,22 @@ def test_server_step_zeroes_uncovered_coordinates_under_the_zero_rule(net):
     assert torch.equal(new["0.weight"][covered["0.weight"]], params["0.weight"][covered["0.weight"]])
 
 
+def test_coordinate_mean_takes_sums_for_their_updates(net):
+    params, space = net
+    shapes = {name: tuple(value.shape) for name, value in params.items()}
+    half, full = space.nested(0.5), space.full()
+    one, other = CoordinateMean(shapes), CoordinateMean(shapes)
+    for value, weight in ((1.0, 30.0), (4.0, 10.0)):
+        one.add_(space, half, constant(space, half, value), weight)
+    total = {name: value.double() * (30 * 1 + 10 * 4) for name, value in constant(space, half, 1).items()}
+    other.add_sum_(space, half, total, 40.0)
+    for stats in (one, other):
+        stats.add_(space, full, constant(space, full, 5), 10.0)
+    for mine, theirs in zip(one.mean(), other.mean(), strict=True):
+        for name, value in mine.items():
+            torch.testing.assert_close(theirs[name], value, rtol=1e-14, atol=0)
+
+
 def test_coordinate_mean_loses_none_of_many_narrow_updates():
     """Slices so narrow that the number of those that wait is bounded, not their size: mean of 0 to 99."""
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))

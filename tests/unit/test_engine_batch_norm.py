@@ -55,7 +55,7 @@ def trained(fed, tmp_path_factory):
     disk = Disk(tmp_path_factory.mktemp("run"))
     todo = list(assignments(fed, state, plan, disk))
     reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
-    new, _ = finish_round(fed, state, zip(todo, reports, strict=True), disk)
+    new, _ = finish_round(fed, state, iter(todo), reports, disk)
     return todo, runner, reports, new
 
 

@@ -66,7 +66,7 @@ def one_round(fed, disk, state=None):
     todo, state = planned(fed, state, disk)
     runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective)
     reports = [runner(Broadcast.of(state), (a,))[0] for a in todo]
-    new, outcome = finish_round(fed, state, zip(todo, reports, strict=True), disk)
+    new, outcome = finish_round(fed, state, iter(todo), reports, disk)
     return todo, reports, new, outcome
 
 
@@ -163,7 +163,7 @@ def test_server_step_names_the_parameter_that_is_not_finite(fed, disk):
     todo, reports, _, _ = one_round(fed, disk, state)
     state.params["11.bias"][0] = float("inf")
     with pytest.raises(DivergenceError, match=r"round 0, stage server step: .*'11.bias' is not finite"):
-        finish_round(fed, state, zip(todo, reports, strict=True), disk)
+        finish_round(fed, state, iter(todo), reports, disk)
 
 
 class TestEvaluator:

@@ -81,6 +81,14 @@ class CoordinateMean:
         if self._coordinates >= MODELS * self._size or len(self._waiting) == MOST:
             self._fold()
 
+    def add_sum_(self, space: Space, spec: SliceSpec, total: Mapping[str, Tensor], weight: float) -> None:
+        """Fold in a sum of updates of one slice: sum_i w_i delta_i (float64) and sum_i w_i > 0."""
+        space.scatter_add_(self._total, total, spec)
+        one = torch.ones((), dtype=torch.float64)
+        space.scatter_add_(
+            self._weight, {name: one.expand(value.shape) for name, value in total.items()}, spec, weight
+        )
+
     def _fold(self) -> None:
         """Add what waits to the totals: once for each slice, for each update where there are masks."""
         groups: dict[Any, list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]]] = {}

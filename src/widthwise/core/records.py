@@ -150,6 +150,27 @@ class ClientReport:
 
 
 @dataclass(frozen=True)
+class SummedReports:
+    """Answers of clients that trained the same slice, summed where they were trained.
+
+    Attributes:
+        spec: The slice of all of them.
+        total: sum_i w_i delta_i, float64, in the shapes of ``spec``.
+        weight: sum_i w_i.
+        reports: Their reports, with empty updates.
+    """
+
+    spec: SliceSpec
+    total: Params
+    weight: float
+    reports: tuple[ClientReport, ...]
+
+
+Answer = ClientReport | SummedReports
+"""What comes back from clients: of one, or of several."""
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One line of ``rounds.jsonl``.
 

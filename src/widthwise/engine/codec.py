@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
-from widthwise.core.records import ClientReport, Mask, SliceSpec
+from widthwise.core.records import Answer, ClientReport, Mask, SliceSpec, SummedReports
 
 Memory = bytearray | memoryview
 """What a message lies in: writable, so that tensors can be seen in it."""
@@ -111,14 +111,7 @@ def _aligned(place: int) -> int:
 
 def encode_report(report: ClientReport, into: memoryview | None = None) -> Memory:
     """Return a report as a message (see ``pack``)."""
-    header = {
-        "client_id": report.client_id,
-        "round_index": report.round_index,
-        "spec": spec_to_json(report.spec),
-        "num_examples": report.num_examples,
-        "num_steps": report.num_steps,
-        "metrics": dict(report.metrics),
-    }
+    header = {"spec": spec_to_json(report.spec), **_members([report])[0]}
     groups: dict[str, Mapping[str, Tensor]] = {
         "delta": report.delta,
         **{f"state.{k}": v for k, v in report.state.items()},
@@ -140,40 +133,48 @@ def decode_report(data: Memory) -> ClientReport:
     return ClientReport(spec=spec, delta=delta, state=state, **header)
 
 
-def encode_reports(reports: Sequence[ClientReport], into: memoryview | None = None) -> Memory:
-    """Return the reports of a stack as one message. Those of several clients have no state and no mask."""
-    if len(reports) == 1:
-        return encode_report(reports[0], into)
-    own = [
-        {
-            "client_id": report.client_id,
-            "spec": spec_to_json(report.spec),
-            "num_examples": report.num_examples,
-            "metrics": dict(report.metrics),
-        }
-        for report in reports
-    ]
-    first = reports[0]
-    header = {"round_index": first.round_index, "num_steps": first.num_steps, "stack": own}
+def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) -> Memory:
+    """Return what a stack answers as one message: a report, a sum, or reports without states and masks."""
+    first = answers[0]
+    if isinstance(first, SummedReports):
+        header = {"spec": spec_to_json(first.spec), "weight": first.weight, "sum": _members(first.reports)}
+        return pack(header, {"total": first.total}, into)
+    if len(answers) == 1:
+        return encode_report(first, into)
+    reports = [answer for answer in answers if isinstance(answer, ClientReport)]
     deltas = {name: torch.stack([report.delta[name] for report in reports]) for name in first.delta}
+    header = {"specs": [spec_to_json(report.spec) for report in reports], "stack": _members(reports)}
     return pack(header, {"delta": deltas}, into)
 
 
-def decode_reports(data: Memory) -> list[ClientReport]:
-    """Return the reports of ``encode_reports``."""
-    if "stack" not in read_header(data):
+def decode_answers(data: Memory) -> list[Answer]:
+    """Return the answers of ``encode_answers``."""
+    header = read_header(data)
+    if "sum" in header:
+        header, groups = unpack(data)
+        spec = spec_from_json(header["spec"])
+        reports = tuple(ClientReport(spec=spec, delta={}, **one) for one in header["sum"])
+        return [SummedReports(spec, groups["total"], header["weight"], reports)]
+    if "stack" not in header:
         return [decode_report(data)]
     header, groups = unpack(data)
-    deltas = [value.unbind() for value in groups["delta"].values()]
+    deltas = groups["delta"]
     return [
         ClientReport(
-            client_id=own["client_id"],
-            round_index=header["round_index"],
-            spec=spec_from_json(own["spec"]),
-            delta={name: value.clone() for name, value in zip(groups["delta"], values, strict=True)},
-            num_examples=own["num_examples"],
-            num_steps=header["num_steps"],
-            metrics=own["metrics"],
+            spec=spec_from_json(spec), delta={name: value[k].clone() for name, value in deltas.items()}, **one
         )
-        for own, values in zip(header["stack"], zip(*deltas, strict=True), strict=True)
+        for k, (spec, one) in enumerate(zip(header["specs"], header["stack"], strict=True))
+    ]
+
+
+def _members(reports: Sequence[ClientReport]) -> list[dict[str, Any]]:
+    return [
+        {
+            "client_id": report.client_id,
+            "round_index": report.round_index,
+            "num_examples": report.num_examples,
+            "num_steps": report.num_steps,
+            "metrics": dict(report.metrics),
+        }
+        for report in reports
     ]

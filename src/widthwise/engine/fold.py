@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from widthwise.aggregation import CoordinateMean, server_step
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import Params, first_non_finite, zeros_like
-from widthwise.core.records import ClientReport, SliceSpec
+from widthwise.core.records import Answer, ClientReport, SliceSpec, SummedReports
 from widthwise.core.threads import one_thread
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.costs import ClientCost
@@ -56,7 +56,11 @@ class RoundOutcome:
 
 
 def finish_round(
-    fed: Federation, state: ServerState, answers: Iterable[tuple[Assignment, ClientReport]], disk: Disk
+    fed: Federation,
+    state: ServerState,
+    assignments: Iterator[Assignment],
+    answers: Iterable[Answer],
+    disk: Disk,
 ) -> tuple[ServerState, RoundOutcome]:
     """Fold the reports, step the server, adapt what is due (steps 6 to 8).
 
@@ -66,8 +70,8 @@ def finish_round(
     Args:
         fed: The federation.
         state: State returned by ``plan_round``.
-        answers: Assignments and their reports in the order of the plan; where there are none, nothing
-            changes.
+        assignments: The assignments, in the order of the plan.
+        answers: Their reports in the same order, some of them summed; where there are none, nothing changes.
         disk: Holds client states and spooled reports. States of this round are written; those that ``state``
             names stay.
 
@@ -82,16 +86,19 @@ def finish_round(
     common: SliceSpec | None = None
     estimates: Estimates | None = None
     with disk.spool() as spool:
-        for assignment, report in answers:
-            weight = report.num_examples if method.weighting == "examples" else 1
-            stats.add_(space, report.spec, report.delta, float(weight))
+        for report in answers:
+            if isinstance(report, SummedReports):
+                stats.add_sum_(space, report.spec, report.total, report.weight)
+                trained += [_note(fed, next(assignments), one) for one in report.reports]
+                continue
+            stats.add_(space, report.spec, report.delta, method.weight(report.num_examples))
             server.add_(report)
             if method.objective.client_state:
                 _renew(fed, state, report, disk)
             if estimator is not None:
                 spool.add(report)
                 common = report.spec if common is None else intersection(common, report.spec)
-            trained.append(_note(fed, assignment, report))
+            trained.append(_note(fed, next(assignments), report))
         mean, covered = stats.mean()
         params = server_step(state.params, mean, covered, method.uncovered)
         if bad := first_non_finite(params):

@@ -120,7 +120,7 @@ def _one_round(
     # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
     handed_out, told = tee(assignments(fed, state, plan, disk))
     reports = executor.run(Broadcast.of(state), handed_out)
-    state, outcome = finish_round(fed, state, zip(told, reports, strict=True), disk)
+    state, outcome = finish_round(fed, state, told, reports, disk)
     record = _record(fed, state, plan, outcome)
     record = _evaluated(fed, state, evaluator, record)
     rows = client_rows(fed, state, assigned, plan, outcome)

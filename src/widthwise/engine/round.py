@@ -26,6 +26,9 @@ class Assignment:
 
     Workers of one machine read the global tensors from shared memory, so only this small record and the
     client's own state travel; a server on a network dispatches the full ``ClientTask``.
+
+    ``weight`` is the client's in the mean, where its update is needed for nothing else: a worker may then
+    sum updates of one slice. None where the update itself is asked for.
     """
 
     client_id: int
@@ -36,6 +39,7 @@ class Assignment:
     client_state: Mapping[str, Params]
     config: LocalConfig
     seed: int
+    weight: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,9 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
     """
     t = state.round_index
     config = replace(fed.training.local(t), precision=fed.engine.precision)
+    method = fed.method
+    states = method.objective.client_state or method.objective.server_state
+    alone = bool(states) or (method.estimator is not None and method.estimator.due(t))
     for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])
         moment = Moment(i, t, fed.seeds.at("selection"), state.params)
@@ -126,6 +133,7 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
             client_state=_client_state(fed, state, i, spec, disk),
             config=config,
             seed=fed.seeds.at("client", t, i).seed(),
+            weight=None if alone else method.weight(len(fed.task.partition.client(i))),
         )
 
 

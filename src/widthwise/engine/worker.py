@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from widthwise.core.errors import RunError
-from widthwise.core.records import ClientReport, ClientTask
+from widthwise.core.records import Answer, ClientTask, SummedReports
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
@@ -63,8 +63,8 @@ class ClientRunner:
         if waiting:
             yield tuple(waiting)
 
-    def __call__(self, broadcast: Broadcast, stack: Stack) -> list[ClientReport]:
-        """Train the clients of a stack on one thread and return their reports.
+    def __call__(self, broadcast: Broadcast, stack: Stack) -> Sequence[Answer]:
+        """Train the clients of a stack on one thread and return their reports, summed where they may be.
 
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
@@ -84,13 +84,17 @@ class ClientRunner:
                         objective=self.objective,
                     )
                     return [report]
-                return train_stack(
+                weights = [assignment.weight for assignment in stack if assignment.weight is not None]
+                one_slice = all(assignment.spec.key() == first.spec.key() for assignment in stack)
+                trained = train_stack(
                     tasks,
                     space=self.space,
                     module_for=self.module_for,
                     dataset=self.dataset,
                     indices=indices,
+                    weights=weights if one_slice and len(weights) == len(stack) else None,
                 )
+                return [trained] if isinstance(trained, SummedReports) else trained
         except RunError:
             raise
         except Exception as error:

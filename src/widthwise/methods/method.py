@@ -56,10 +56,9 @@ class Method:
     estimator: Estimator | None
     selector: Selector
 
-    @property
-    def weighting(self) -> Weighting:
-        """What a client's update counts for."""
-        return self.parts.weighting
+    def weight(self, samples: int) -> float:
+        """Return what a client's update counts for: its samples, or one."""
+        return float(samples) if self.parts.weighting == "examples" else 1.0
 
     @property
     def uncovered(self) -> Uncovered:

@@ -6,6 +6,7 @@ Legend: K clients, B samples of a batch (of the largest one; smaller ones are pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from widthwise.core.errors import DivergenceError
 from widthwise.core.outputs import logits_of
 from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import ModuleFor, Samples, Space
-from widthwise.core.records import ClientReport, ClientTask
+from widthwise.core.records import ClientReport, ClientTask, SummedReports
 from widthwise.core.seeds import SeedTree
 from widthwise.training.batches import batch_sizes, shuffled
 from widthwise.training.loop import autocast, diverged
@@ -30,7 +31,8 @@ def train_stack(
     module_for: ModuleFor,
     dataset: Samples,
     indices: Sequence[Tensor],
-) -> list[ClientReport]:
+    weights: Sequence[float] | None = None,
+) -> list[ClientReport] | SummedReports:
     """Train several clients for one round by plain SGD on the cross-entropy, all at once.
 
     The reports are those of ``train``, client by client, up to the rounding of sums: same samples in the same
@@ -44,9 +46,10 @@ def train_stack(
         module_for: The worker's modules.
         dataset: The training samples of all clients, without augmentation.
         indices: Positions of each client's samples. All must take equally many steps.
+        weights: Weights of the clients in a sum; all must train the same slice then.
 
     Returns:
-        One report of each task, in their order.
+        One report of each task, in their order; with ``weights`` their sum.
 
     Raises:
         DivergenceError: if a loss or an update is not finite; it names client, round and step.
@@ -63,21 +66,30 @@ def train_stack(
     forward = torch.vmap(lambda weights, x: logits_of(functional_call(module, weights, (x,))))
     losses: list[Tensor] = []
     sizes: list[Tensor] = []
-    for picked, weights in _steps(tasks, indices):
+    for picked, shares in _steps(tasks, indices):
         inputs, targets = dataset.batch(picked.flatten())
         optimizer.zero_grad()
         # Torch's other kernels of attention are not batched: they would run client by client.
         with autocast(config.precision), sdpa_kernel(SDPBackend.MATH):
             scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
             each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
-            loss = (each.view(picked.shape) * weights).sum(1)
+            loss = (each.view(picked.shape) * shares).sum(1)
         loss.sum().backward()  # type: ignore[no-untyped-call]
         if config.clip_norm is not None:
             _clip_each_(trained, config.clip_norm)
         optimizer.step()
         losses.append(loss.detach())
-        sizes.append((weights > 0).sum(1))
-    return _reports(tasks, received, params, torch.stack(losses, 1), torch.stack(sizes, 1))
+        sizes.append((shares > 0).sum(1))
+    deltas = {name: torch.sub(params[name].detach(), value) for name, value in received.items()}
+    reports = _reports(tasks, deltas, torch.stack(losses, 1), torch.stack(sizes, 1))
+    if weights is None:
+        return [
+            replace(report, delta={name: value[k].clone() for name, value in deltas.items()})
+            for k, report in enumerate(reports)
+        ]
+    scale = torch.tensor(weights, dtype=torch.float64)
+    total = {name: torch.tensordot(scale, value.double(), dims=1) for name, value in deltas.items()}
+    return SummedReports(first.spec, total, sum(weights), tuple(reports))
 
 
 def _stacked(values: Sequence[Params]) -> Params:
@@ -111,23 +123,23 @@ def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
 
 
 def _reports(
-    tasks: Sequence[ClientTask], received: Params, params: Params, losses: Tensor, sizes: Tensor
+    tasks: Sequence[ClientTask], deltas: Params, losses: Tensor, sizes: Tensor
 ) -> list[ClientReport]:
-    means = ((losses.double() * sizes).sum(1) / sizes.sum(1)).tolist()
-    deltas = {name: torch.sub(params[name].detach(), value) for name, value in received.items()}
+    """Return the reports without their updates."""
     if not bool(losses.isfinite().all()) or first_non_finite(deltas):
         raise _first_failure(tasks, losses, deltas)
+    means = ((losses.double() * sizes).sum(1) / sizes.sum(1)).tolist()
     return [
         ClientReport(
             client_id=task.client_id,
             round_index=task.round_index,
             spec=task.spec,
-            delta={name: value[k].clone() for name, value in deltas.items()},
+            delta={},
             num_examples=examples // task.config.local_epochs,
             num_steps=losses.shape[1],
             metrics={"loss": mean},
         )
-        for k, (task, examples, mean) in enumerate(zip(tasks, sizes.sum(1).tolist(), means, strict=True))
+        for task, examples, mean in zip(tasks, sizes.sum(1).tolist(), means, strict=True)
     ]
 
 

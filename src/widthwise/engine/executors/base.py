@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
-from widthwise.core.records import ClientReport
+from widthwise.core.records import Answer
 from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import ClientRunner
 
@@ -27,7 +27,7 @@ class Executor(Protocol):
         """
         ...
 
-    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
         """Train the clients and yield their reports in the order of the assignments.
 
         Assignments are taken when they can be handed out, and few reports wait for a slow one before them:

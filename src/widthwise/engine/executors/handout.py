@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from widthwise.core.errors import DivergenceError, RunError
-from widthwise.core.records import ClientReport
+from widthwise.core.records import Answer
 from widthwise.engine.worker import Stack
 
 WINDOW = 4
@@ -28,7 +28,7 @@ class Crew(Protocol):
         """Have a stack trained by whoever is free."""
         ...
 
-    def trained(self) -> Iterable[tuple[int, list[ClientReport]]]:
+    def trained(self) -> Iterable[tuple[int, Sequence[Answer]]]:
         """Wait until something happens, and return numbers and reports of the stacks that are done.
 
         Raises:
@@ -37,7 +37,7 @@ class Crew(Protocol):
         ...
 
 
-def in_order(crew: Crew, stacks: Iterator[Stack], window: int) -> Iterator[ClientReport]:
+def in_order(crew: Crew, stacks: Iterator[Stack], window: int) -> Iterator[Answer]:
     """Yield the reports of stacks in their order, whoever is done first.
 
     Args:
@@ -48,7 +48,7 @@ def in_order(crew: Crew, stacks: Iterator[Stack], window: int) -> Iterator[Clien
     Raises:
         RunError: what ``crew`` raises.
     """
-    ready: dict[int, list[ClientReport]] = {}
+    ready: dict[int, Sequence[Answer]] = {}
     given = done = 0
     while True:
         while crew.free and given - done < window and (stack := next(stacks, None)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +14,8 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from widthwise.core.errors import RunError
-from widthwise.core.records import ClientReport
-from widthwise.engine.codec import decode_reports, encode_reports
+from widthwise.core.records import Answer
+from widthwise.engine.codec import decode_answers, encode_answers
 from widthwise.engine.executors.handout import WINDOW, decode_failure, encode_failure, in_order
 from widthwise.engine.processes import SCRIPT, script_hidden
 from widthwise.engine.round import Assignment, Broadcast
@@ -81,7 +81,7 @@ class ProcessExecutor:
                 self._pipes.append(ours)
                 self._slabs.append(slab)
 
-    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
         """Yield the reports in the order of the assignments.
 
         Raises:
@@ -115,7 +115,7 @@ class ProcessExecutor:
             raise self._died(pipe, stack[0]) from None
         self._busy[pipe] = number, stack
 
-    def trained(self) -> Iterator[tuple[int, list[ClientReport]]]:
+    def trained(self) -> Iterator[tuple[int, Sequence[Answer]]]:
         """Wait until stacks are done, and yield their numbers and reports."""
         for pipe in wait(list(self._busy)):
             assert isinstance(pipe, Connection)
@@ -123,15 +123,15 @@ class ProcessExecutor:
             yield number, self._receive(pipe, stack)
             self._idle.append(pipe)
 
-    def _receive(self, pipe: Connection, stack: Stack) -> list[ClientReport]:
+    def _receive(self, pipe: Connection, stack: Stack) -> Sequence[Answer]:
         try:
             answer = pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
             raise self._died(pipe, stack[0]) from None
         if answer[:1] == _IN_SLAB:
-            return decode_reports(_memory(self._slabs[self._pipes.index(pipe)]))
+            return decode_answers(_memory(self._slabs[self._pipes.index(pipe)]))
         if answer[:1] == _SENT:
-            return decode_reports(bytearray(answer[1:]))
+            return decode_answers(bytearray(answer[1:]))
         raise decode_failure(answer[1:])
 
     def _died(self, pipe: Connection, assignment: Assignment) -> RunError:
@@ -182,7 +182,7 @@ def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, slab: Te
         except (EOFError, ConnectionResetError):
             return
         try:
-            message = encode_reports(runner(broadcast, stack), into=_memory(slab))
+            message = encode_answers(runner(broadcast, stack), into=_memory(slab))
             answer = _SENT + message if isinstance(message, bytearray) else _IN_SLAB
         except RunError as error:
             answer = _FAILED + encode_failure(error)

@@ -10,7 +10,7 @@ import socket
 import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from widthwise.core.errors import ConfigError, RunError
-from widthwise.core.records import ClientReport
-from widthwise.engine.codec import decode_reports, encode_reports
+from widthwise.core.records import Answer
+from widthwise.engine.codec import decode_answers, encode_answers
 from widthwise.engine.executors.handout import WINDOW, decode_failure, encode_failure, in_order
 from widthwise.engine.executors.packing import Packed, pack, unpack
 from widthwise.engine.round import Assignment, Broadcast
@@ -32,7 +32,7 @@ LOSSES = 3
 START_SECONDS = 300
 """How long a round waits for a first worker while there is none."""
 
-Answer = bytes | pickle.PickleBuffer
+Message = bytes | pickle.PickleBuffer
 """An encoded failure, or encoded reports in memory that Ray does not copy."""
 
 
@@ -115,7 +115,7 @@ class RayExecutor:
             "_temp_dir": opened.enter_context(folder),
         }
 
-    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
         """Yield the reports in the order of the assignments.
 
         Raises:
@@ -158,7 +158,7 @@ class RayExecutor:
             actor, job = self._idle.pop(), self._todo.popleft()
             self._asked[actor.work.remote(self._broadcast, pickle.dumps(job.stack, protocol=5))] = actor, job
 
-    def trained(self) -> list[tuple[int, list[ClientReport]]]:
+    def trained(self) -> list[tuple[int, Sequence[Answer]]]:
         """Wait until an actor is done, has started or is lost; return number and reports of what is done."""
         nobody = all(job is None for _, job in self._asked.values())
         done, _ = self._ray.wait(list(self._asked), timeout=START_SECONDS if nobody else None)
@@ -179,7 +179,7 @@ class RayExecutor:
             return []
         self._idle.append(actor)
         self._hand_out()
-        return [] if job is None else [(job.number, _reports(found))]
+        return [] if job is None else [(job.number, _answers(found))]
 
     def _lose(self, actor: Any, job: _Job | None, error: Exception) -> None:
         self._ray.kill(actor)
@@ -231,20 +231,20 @@ class _Worker:
         """Make ready for the run."""
         self._runner: ClientRunner = unpack(runner)
 
-    def work(self, broadcast: Packed, stack: bytes) -> Answer:
+    def work(self, broadcast: Packed, stack: bytes) -> Message:
         """Train a stack."""
         try:
-            return pickle.PickleBuffer(encode_reports(self._runner(unpack(broadcast), pickle.loads(stack))))
+            return pickle.PickleBuffer(encode_answers(self._runner(unpack(broadcast), pickle.loads(stack))))
         except RunError as error:
             return encode_failure(error)
 
 
-def _reports(answer: Answer) -> list[ClientReport]:
-    if isinstance(answer, bytes):
-        raise decode_failure(answer)
+def _answers(message: Message) -> Sequence[Answer]:
+    if isinstance(message, bytes):
+        raise decode_failure(message)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given buffer is not writable")  # it is only read
-        return decode_reports(memoryview(answer))
+        return decode_answers(memoryview(message))
 
 
 def _failed(cause: Exception, job: _Job | None) -> RunError:

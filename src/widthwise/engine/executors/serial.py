@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from widthwise.core.records import ClientReport
+from widthwise.core.records import Answer
 from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import ClientRunner
 
@@ -17,7 +17,7 @@ class SerialExecutor:
     def __init__(self, runner: ClientRunner, workers: int, address: str | None = None) -> None:
         self._runner = runner
 
-    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[ClientReport]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
         """Yield the reports in the order of the assignments."""
         for stack in self._runner.stacks(assignments):
             yield from self._runner(broadcast, stack)
