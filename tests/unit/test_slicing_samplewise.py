@@ -45,6 +45,9 @@ TOGETHER: list[Callable[[Tensor], Tensor]] = [
     lambda x: x + x.sum(),
     lambda x: x.flip(0),
     lambda x: functional.dropout(x, 0.5, training=True),
+    lambda x: functional.dropout(x, 0.5, training=True, inplace=True),
+    lambda x: x + torch.rand_like(x),
+    lambda x: x + torch.empty_like(x).normal_(),
     lambda x: functional.batch_norm(x, None, None, training=True),
     lambda x: (x.t() @ x) @ x.t() @ torch.ones(1, 1) if x.dim() > 2 else (x @ x.t()) @ x,
 ]

@@ -29,12 +29,7 @@ from widthwise.slicing.ir import (
 from widthwise.slicing.layout import kept_positions
 from widthwise.slicing.program import function_of
 from widthwise.slicing.rules.base import schema_of
-
-_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
-_RANDOM = """
-bernoulli cauchy exponential geometric log_normal multinomial normal poisson rand rand_like randint
-randint_like randn randn_like random randperm rrelu uniform
-"""
+from widthwise.slicing.rules.elementwise import DROPOUT, RANDOM
 
 
 def run(
@@ -77,13 +72,13 @@ def run(
             args = list(args)
             for position, dim, layout in step.sums:
                 args[position] = _only(args[position], dim, kept_positions(layout, counts, kept))
-        if _kind(step) in _DROPOUT:  # not run: it may write into what it is given
-            value = args[0]
-        elif _kind(step) == "native_dropout":
+        if _kind(step) == "native_dropout":
             value = args[0], torch.ones_like(args[0], dtype=torch.bool)
+        elif _kind(step) in DROPOUT:  # not run: it may write into what it is given
+            value = args[0]
         else:
             value = function_of(step.op)(*args, **kwargs)
-            if step.mixes or _kind(step) in _RANDOM.split():
+            if step.mixes or _kind(step) in RANDOM:
                 value = _neutral(step, args, value)
         values[step.name] = value
     return transform(program.output, bind)

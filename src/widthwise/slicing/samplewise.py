@@ -7,7 +7,7 @@ from typing import Any
 
 from widthwise.slicing.ir import BATCH, Program, Shape, Step, references
 from widthwise.slicing.rules.base import find, schema_of
-from widthwise.slicing.rules.elementwise import elementwise
+from widthwise.slicing.rules.elementwise import DROPOUT, RANDOM, elementwise
 
 # Row by row over axis 0, without randomness, and batched by torch.func.vmap as one larger operation.
 # Convolutions are not among them: those of several clients are a grouped convolution, which gains nothing.
@@ -17,7 +17,6 @@ _ROWWISE = """
     scaled_dot_product_attention select slice softmax split split_with_sizes squeeze stack sum to transpose
     type_as unflatten unsqueeze view
 """
-_RANDOM = "dropout alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu bernoulli"
 
 
 def samplewise(program: Program, inputs: Mapping[str, Shape]) -> bool:
@@ -48,10 +47,10 @@ def _rowwise(step: Step, rank: int) -> bool:
         return True
     if space != "aten":  # an operation of the user's own
         return False
-    schema = schema_of(step.op)
+    schema, drawn = schema_of(step.op), kind.removesuffix("_")
     names = [argument.name for argument in schema.arguments]
     given: dict[str, Any] = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
-    if given.get("dropout_p") or (kind in _RANDOM.split() and given.get("p") != 0):
+    if drawn in RANDOM or given.get("dropout_p") or (drawn in DROPOUT and given.get("p") != 0):
         return False
     known = kind in _ROWWISE.split() or find(schema.name) is elementwise
     return known and all(axis % rank for axis in _axes(given))

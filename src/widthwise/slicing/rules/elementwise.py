@@ -14,6 +14,28 @@ floor_divide geometric hardswish log_normal log_sigmoid native_dropout poisson p
 randint_like randn_like random rrelu uniform
 """
 
+#: Drop something at random, with a chance that may be 0.
+DROPOUT = frozenset(
+    {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"}
+)
+#: Draw numbers, whatever they are given.
+RANDOM = frozenset(
+    {
+        *(
+            "bernoulli",
+            "cauchy",
+            "exponential",
+            "geometric",
+            "log_normal",
+            "multinomial",
+            "normal",
+            "poisson",
+        ),
+        *("rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm"),
+        *("rrelu", "uniform"),
+    }
+)
+
 # Their value has the axes of the first tensor; others give a dtype or numbers.
 _SAME = """
 alias clone contiguous copy detach empty_like fill full_like ones_like resolve_conj
