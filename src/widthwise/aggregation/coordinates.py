@@ -83,11 +83,10 @@ class CoordinateMean:
 
     def add_sum_(self, space: Space, spec: SliceSpec, total: Mapping[str, Tensor], weight: float) -> None:
         """Fold in a sum of updates of one slice: sum_i w_i delta_i (float64) and sum_i w_i > 0."""
-        space.scatter_add_(self._total, total, spec)
         one = torch.ones((), dtype=torch.float64)
-        space.scatter_add_(
-            self._weight, {name: one.expand(value.shape) for name, value in total.items()}, spec, weight
-        )
+        held = {name: one.expand(value.shape) for name, value in total.items()}
+        space.scatter_add_(self._total, spec.masked(total), spec)
+        space.scatter_add_(self._weight, spec.masked(held), spec, weight)
 
     def _fold(self) -> None:
         """Add what waits to the totals: once for each slice, for each update where there are masks."""
@@ -96,14 +95,11 @@ class CoordinateMean:
             spec = waiting[1]
             groups.setdefault(spec.key() if spec.mask is None else i, []).append(waiting)
         self._waiting, self._coordinates = [], 0
-        one = torch.ones((), dtype=torch.float64)
         for group in groups.values():
             space, spec, _, _ = group[0]
             weights = [weight for *_, weight in group]
             sums = self._weighted_sum([delta for _, _, delta, _ in group], weights)
-            space.scatter_add_(self._total, spec.masked(sums), spec)
-            held = spec.masked({name: one.expand(value.shape) for name, value in sums.items()})
-            space.scatter_add_(self._weight, held, spec, sum(weights))
+            self.add_sum_(space, spec, sums, sum(weights))
 
     def mean(self) -> tuple[Params, Params]:
         """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""

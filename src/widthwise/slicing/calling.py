@@ -79,17 +79,25 @@ def call_with(model: nn.Module, values: dict[str, torch.Tensor], args: Any, kwar
     ``torch.func.functional_call`` by itself would leave the new ones in a module that has several paths.
     """
     first = {id(value): name for _, name, value in reversed(list(named_tensors(model)))}
-    places = {
-        f"{path}.{key}" if path else key: first[id(value)]
-        for path, module in model.named_modules()
-        for own in (module._parameters, module._buffers)
-        for key, value in own.items()
-        if value is not None
-    }
+    places = {place: first[id(value)] for place, value in placed_tensors(model).items()}
     own = {place: values[name] for place, name in places.items() if name in values}
     returned = functional_call(model, own, args, kwargs, tie_weights=False)
     values.update({place: value for place, value in own.items() if place in values})
     return returned
+
+
+def placed_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name, those of each module once, tied ones in every module.
+
+    In one walk over the modules: ``named_parameters`` and ``named_buffers`` take one each.
+    """
+    return {
+        f"{path}.{key}" if path else key: value
+        for path, module in model.named_modules()
+        for held in (module._parameters, module._buffers)
+        for key, value in held.items()
+        if value is not None
+    }
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[bool, str, torch.Tensor]]:

@@ -14,6 +14,7 @@ from torch import nn
 from widthwise.core.errors import SliceError, unknown_name
 from widthwise.core.params import Params, clone
 from widthwise.core.records import SliceSpec
+from widthwise.slicing.calling import placed_tensors
 from widthwise.slicing.describe import describe
 from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
@@ -267,14 +268,7 @@ class WidthSpace:
         Raises:
             SliceError: if the model is not of this space.
         """
-        # One walk over the modules: named_parameters and named_buffers take two, which cost more than copies.
-        own = {
-            f"{path}.{key}" if path else key: value
-            for path, module in model.named_modules()
-            for held in (module._parameters, module._buffers)
-            for key, value in held.items()
-            if value is not None
-        }
+        own = placed_tensors(model)  # the walk over the modules costs more than the copies
         if odd := sorted((own.keys() - self._aliases.keys()) ^ self._layouts.keys()):
             raise SliceError(
                 f"the model's tensors differ in {', '.join(odd)}, but only the traced model fits its space. "

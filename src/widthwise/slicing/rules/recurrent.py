@@ -61,7 +61,6 @@ def cell(call: Call) -> Result:
     """One time step of one layer."""
     x = call["input"]
     states: list[Labels] = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
-    call.keep(*(state[0] for state in states))  # layers and directions
     hidden = states[0][-1]
     rows = (*fixed_axis(_GATES[call.schema.name.removeprefix("aten::").removesuffix("_cell")]), *hidden)
     for name, features in (("w_ih", x[-1]), ("w_hh", hidden)):
