@@ -1,7 +1,8 @@
 """Flower: its simulation on Ray, `NumPyClient`s and the strategy `FedAvg`, one actor for each process.
 
 A client trains by the plain loop (`work.train`) on a module that its actor keeps, so what is measured beside
-it is Flower. Flower draws the cohorts itself; all clients hold equally many samples.
+it is Flower. Flower draws the cohorts itself; all clients hold equally many samples. Where clients train
+slices, they cut them out of what they receive, and the strategy's mean is that of each coordinate.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from typing import Any
 
 import torch
 from flwr.client import ClientApp, NumPyClient
-from flwr.common import Context, ndarrays_to_parameters
+from flwr.common import Context, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import Tensor, nn
 
-from .work import Job, Log, train
+from .work import Job, Log, leading, train
 
 
 @cache
-def resident(job: Job) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    """Return the module and the data of this process: made once in each actor."""
+def data(job: Job) -> tuple[Tensor, Tensor]:
+    """Return the data of this process: made once in each actor."""
     torch.set_num_threads(job.threads)
-    return job.setting.initial(), job.setting.data()
+    return job.setting.data()
+
+
+@cache
+def module(job: Job, width: float) -> nn.Module:
+    """Return the module of a width: made once in each actor."""
+    return job.setting.model(width)
 
 
 class Client(NumPyClient):
@@ -36,12 +43,39 @@ class Client(NumPyClient):
 
     def fit(self, parameters: list[Any], config: dict[str, Any]) -> tuple[list[Any], int, dict[str, Any]]:
         """Train the received parameters and return them."""
-        module, data = resident(self.job)
+        setting = self.job.setting
+        samples, own = data(self.job), module(self.job, setting.width(self.client))
         with torch.no_grad():
-            for value, received in zip(module.parameters(), parameters, strict=True):
-                value.copy_(torch.from_numpy(received))
-        seen = train(module, data, self.job.setting.indices(self.client), self.job)
-        return [value.detach().numpy() for value in module.parameters()], seen, {}
+            for value, received in zip(own.parameters(), parameters, strict=True):
+                value.copy_(leading(torch.from_numpy(received), value.shape))
+        seen = train(own, samples, setting.indices(self.client), self.job)
+        return [value.detach().numpy() for value in own.parameters()], seen, {}
+
+
+class SliceAvg(FedAvg):
+    """The mean of each coordinate over the clients that trained it; the others stay."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.current = options["initial_parameters"]
+
+    def aggregate_fit(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
+        """Average the slices."""
+        values = [torch.from_numpy(value).clone() for value in parameters_to_ndarrays(self.current)]
+        sums, weights = ([torch.zeros_like(value) for value in values] for _ in range(2))
+        for _, result in results:
+            for total, weight, array in zip(
+                sums, weights, parameters_to_ndarrays(result.parameters), strict=True
+            ):
+                value = torch.from_numpy(array)
+                leading(total, value.shape).add_(value, alpha=result.num_examples)
+                leading(weight, value.shape).add_(result.num_examples)
+        for value, total, weight in zip(values, sums, weights, strict=True):
+            value.copy_(torch.where(weight > 0, total / weight, value))
+        self.current = ndarrays_to_parameters([value.numpy() for value in values])
+        assert self.fit_metrics_aggregation_fn is not None
+        metrics = self.fit_metrics_aggregation_fn([(r.num_examples, r.metrics) for _, r in results])
+        return self.current, metrics
 
 
 class Federation:
@@ -56,7 +90,8 @@ class Federation:
         """Return the server's parts."""
         setting = self.job.setting
         initial = [value.detach().numpy() for value in setting.initial().parameters()]
-        strategy = FedAvg(
+        average = FedAvg if setting.widths == (1.0,) else SliceAvg
+        strategy = average(
             fraction_fit=setting.cohort / setting.clients,
             fraction_evaluate=0.0,
             min_fit_clients=setting.cohort,

@@ -50,7 +50,7 @@ class Peer:
 PEERS = {
     "bare": Peer((Variant(1, 1), Variant(1, 2), Variant(2, 1), Variant(2, 1, "bf16"))),
     "widthwise": Peer((Variant(1, 1), Variant(2, 1), Variant(2, 1, "bf16"))),
-    "flower": Peer((Variant(2, 1), Variant(1, 2)), slices=False),
+    "flower": Peer((Variant(2, 1), Variant(1, 2))),
     "pfl": Peer((Variant(1, 1), Variant(1, 2), Variant(2, 1)), slices=False),
     "heterofl": Peer((Variant(1, 1), Variant(1, 2))),
 }

@@ -116,14 +116,14 @@ def test_costs_are_those_of_the_slices(fed, disk):
     """HeteroFL sends and returns the slice; a step is three forward passes; SCAFFOLD doubles the bytes."""
     todo, reports, _, _ = one_round(fed, disk)
     for a, report in zip(todo, reports, strict=True):
-        cost = client_cost(fed, a, report)
+        cost = client_cost(fed, a, report.num_examples)
         slice_bytes = 4 * sum(value.numel() for value in report.delta.values())
         assert cost.bytes_up == cost.bytes_down == slice_bytes
         assert cost.macs == 3 * fed.space.macs(a.spec) * report.num_examples * 2
     scaffold = with_method(fed, name="heterofl", objective="control-variates")
     todo, reports, _, _ = one_round(scaffold, disk)
     for a, report in zip(todo, reports, strict=True):
-        cost = client_cost(scaffold, a, report)
+        cost = client_cost(scaffold, a, report.num_examples)
         assert cost.bytes_up == cost.bytes_down == 2 * 4 * sum(v.numel() for v in report.delta.values())
 
 
@@ -133,7 +133,7 @@ def test_distillation_counts_the_teacher(fed, disk):
     below = [(a, r) for a, r in zip(todo, reports, strict=True) if a.spec.width < a.capacity]
     assert below
     for a, report in below:
-        cost = client_cost(fjord, a, report)
+        cost = client_cost(fjord, a, report.num_examples)
         assert a.context_spec.width == a.capacity
         assert cost.bytes_down == fed.space.upload_bytes(fed.space.nested(a.capacity))
         assert cost.bytes_up == fed.space.upload_bytes(a.spec)

@@ -157,13 +157,17 @@ class SummedReports:
         spec: The slice of all of them.
         total: sum_i w_i delta_i, float64, in the shapes of ``spec``.
         weight: sum_i w_i.
-        reports: Their reports, with empty updates.
+        client_ids: Whose they are, in the order of their assignments.
+        num_examples: n_i of each.
+        losses: The metric ``loss`` of each.
     """
 
     spec: SliceSpec
     total: Params
     weight: float
-    reports: tuple[ClientReport, ...]
+    client_ids: tuple[int, ...]
+    num_examples: tuple[int, ...]
+    losses: tuple[float, ...]
 
 
 Answer = ClientReport | SummedReports

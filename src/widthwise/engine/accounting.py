@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from widthwise.core.records import ClientReport
 from widthwise.engine.costs import ClientCost, slice_cost
 from widthwise.engine.federation import Federation
 from widthwise.engine.round import Assignment
 
 
-def client_cost(fed: Federation, assignment: Assignment, report: ClientReport) -> ClientCost:
-    """Return what a client sent, received and computed (see ``slice_cost``)."""
-    samples = report.num_examples * assignment.config.local_epochs
+def client_cost(fed: Federation, assignment: Assignment, num_examples: int) -> ClientCost:
+    """Return what a client of so many samples sent, received and computed (see ``slice_cost``)."""
+    samples = num_examples * assignment.config.local_epochs
     return slice_cost(fed.space, fed.method.objective, assignment.spec, assignment.context_spec, samples)
 
 

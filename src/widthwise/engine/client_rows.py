@@ -41,19 +41,26 @@ def client_rows(
     """
     everybody = fed.task.num_clients <= MAX_LISTED_CLIENTS
     clients = np.arange(fed.task.num_clients) if everybody else np.array(plan.cohort.client_ids)
-    by_client = {one.client_id: one for one in outcome.trained}
-    trained = [by_client.get(i) for i in clients.tolist()]
-    widths = assigned[clients].tolist()
+    trained = outcome.trained
+    rows = np.searchsorted(clients, [one.client_id for one in trained])
+    participated = np.zeros(len(clients), dtype=bool)
+    participated[rows] = True
+
+    def column(values: list[float], elsewhere: np.ndarray) -> np.ndarray:
+        elsewhere[rows] = values
+        return elsewhere
+
+    zeros = np.zeros(len(clients), dtype=np.int64)
     columns = {
         "round": np.full(len(clients), plan.cohort.round_index),
         "client": clients,
-        "participated": [one is not None for one in trained],
+        "participated": participated,
         "capacity": fed.task.capacities[clients],
-        "width": [one.width if one else width for one, width in zip(trained, widths, strict=True)],
+        "width": column([one.width for one in trained], assigned[clients]),
         "estimate": state.estimates[clients] if state.measured else pa.nulls(len(clients)),
         "num_examples": fed.task.partition.sizes()[torch.from_numpy(clients)].numpy(),
-        "loss": [one.loss if one else None for one in trained],
-        "bytes_up": [one.cost.bytes_up if one else 0 for one in trained],
-        "bytes_down": [one.cost.bytes_down if one else 0 for one in trained],
+        "loss": pa.array(column([one.loss for one in trained], np.zeros(len(clients))), mask=~participated),
+        "bytes_up": column([one.cost.bytes_up for one in trained], zeros.copy()),
+        "bytes_down": column([one.cost.bytes_down for one in trained], zeros.copy()),
     }
     return pa.table(columns, schema=CLIENT_SCHEMA)

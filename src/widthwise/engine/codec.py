@@ -137,8 +137,8 @@ def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) ->
     """Return what a stack answers as one message: a report, a sum, or reports without states and masks."""
     first = answers[0]
     if isinstance(first, SummedReports):
-        header = {"spec": spec_to_json(first.spec), "weight": first.weight, "sum": _members(first.reports)}
-        return pack(header, {"total": first.total}, into)
+        columns = {name: getattr(first, name) for name in ("weight", "client_ids", "num_examples", "losses")}
+        return pack({"spec": spec_to_json(first.spec), "sum": columns}, {"total": first.total}, into)
     if len(answers) == 1:
         return encode_report(first, into)
     reports = [answer for answer in answers if isinstance(answer, ClientReport)]
@@ -152,9 +152,9 @@ def decode_answers(data: Memory) -> list[Answer]:
     header = read_header(data)
     if "sum" in header:
         header, groups = unpack(data)
-        spec = spec_from_json(header["spec"])
-        reports = tuple(ClientReport(spec=spec, delta={}, **one) for one in header["sum"])
-        return [SummedReports(spec, groups["total"], header["weight"], reports)]
+        weight = header["sum"].pop("weight")
+        columns = {name: tuple(values) for name, values in header["sum"].items()}
+        return [SummedReports(spec_from_json(header["spec"]), groups["total"], weight, **columns)]
     if "stack" not in header:
         return [decode_report(data)]
     header, groups = unpack(data)

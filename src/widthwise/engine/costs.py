@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from widthwise.allocation import Costs, Currency, Staircase
 from widthwise.core.records import SliceSpec
 from widthwise.slicing import WidthSpace, mask_bytes, num_values
 from widthwise.training import Objective
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BYTES_PER_PARAM = 4
 

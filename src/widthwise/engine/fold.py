@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from widthwise.aggregation import CoordinateMean, server_step
@@ -89,7 +89,7 @@ def finish_round(
         for report in answers:
             if isinstance(report, SummedReports):
                 stats.add_sum_(space, report.spec, report.total, report.weight)
-                trained += [_note(fed, next(assignments), one) for one in report.reports]
+                trained += _notes(fed, [next(assignments) for _ in report.client_ids], report)
                 continue
             stats.add_(space, report.spec, report.delta, method.weight(report.num_examples))
             server.add_(report)
@@ -98,7 +98,9 @@ def finish_round(
             if estimator is not None:
                 spool.add(report)
                 common = report.spec if common is None else intersection(common, report.spec)
-            trained.append(_note(fed, next(assignments), report))
+            n, assignment = report.num_examples, next(assignments)
+            cost = client_cost(fed, assignment, n)
+            trained.append(Trained(report.client_id, report.spec.width, n, report.metrics["loss"], cost))
         mean, covered = stats.mean()
         params = server_step(state.params, mean, covered, method.uncovered)
         if bad := first_non_finite(params):
@@ -129,14 +131,11 @@ def finish_round(
     return new, outcome
 
 
-def _note(fed: Federation, assignment: Assignment, report: ClientReport) -> Trained:
-    return Trained(
-        client_id=report.client_id,
-        width=report.spec.width,
-        num_examples=report.num_examples,
-        loss=report.metrics["loss"],
-        cost=client_cost(fed, assignment, report),
-    )
+def _notes(fed: Federation, assignments: Sequence[Assignment], answer: SummedReports) -> Iterator[Trained]:
+    # Clients of one slice cost the same for as many samples.
+    costs = {n: client_cost(fed, assignments[0], n) for n in set(answer.num_examples)}
+    for i, n, loss in zip(answer.client_ids, answer.num_examples, answer.losses, strict=True):
+        yield Trained(i, answer.spec.width, n, loss, costs[n])
 
 
 def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk) -> None:

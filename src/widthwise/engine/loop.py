@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
@@ -61,6 +62,7 @@ def run_federation(
             saved and ``error.txt`` in the run folder holds the traceback.
         KeyboardInterrupt: on Ctrl-C, after everything up to the last finished round has been saved.
     """
+    keep_freed_memory()
     # Sinks and executor first: they refuse what is not installed, and then nothing must have been written.
     sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
     runner = ClientRunner(

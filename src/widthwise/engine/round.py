@@ -33,6 +33,7 @@ class Assignment:
 
     client_id: int
     round_index: int
+    samples: int
     spec: SliceSpec
     context_spec: SliceSpec
     capacity: float
@@ -66,10 +67,12 @@ class RoundPlan:
             their reports folded: largest slices first, and of these most samples, so that no worker is left
             alone with much to do at the end and clients that can be trained together are neighbours; by id
             among equals. The bits of all sums follow from it.
+        samples: How many samples each of them holds.
     """
 
     cohort: Cohort
     widths: Mapping[int, float]
+    samples: Mapping[int, int]
 
 
 def sample_cohort(fed: Federation, round_index: int) -> Cohort:
@@ -100,9 +103,10 @@ def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerSt
     widths, policy = fed.method.policy.allocate(
         state.policy, fed.population, cohort, fed.seeds.at("allocation", t).numpy()
     )
-    samples = {i: len(fed.task.partition.client(i)) for i in cohort.client_ids if widths[i] > 0}
+    sizes = fed.task.partition.sizes()[list(cohort.client_ids)].tolist()
+    samples = {i: n for i, n in zip(cohort.client_ids, sizes, strict=True) if widths[i] > 0}
     order = sorted(samples, key=lambda i: (-widths[i], -samples[i], i))
-    return RoundPlan(cohort, {i: widths[i] for i in order}), replace(state, policy=policy)
+    return RoundPlan(cohort, {i: widths[i] for i in order}, samples), replace(state, policy=policy)
 
 
 def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk) -> Iterator[Assignment]:
@@ -119,21 +123,23 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
     method = fed.method
     states = method.objective.client_state or method.objective.server_state
     alone = bool(states) or (method.estimator is not None and method.estimator.due(t))
+    seeds, selection = fed.seeds.at("client", t), fed.seeds.at("selection")
     for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])
-        moment = Moment(i, t, fed.seeds.at("selection"), state.params)
+        moment = Moment(i, t, selection, state.params)
         spec = _select(fed, width, moment)
         context = fed.method.objective.context_width(width, capacity)
         yield Assignment(
             client_id=i,
             round_index=t,
+            samples=plan.samples[i],
             spec=spec,
             context_spec=spec if context == width else _select(fed, context, moment),
             capacity=capacity,
             client_state=_client_state(fed, state, i, spec, disk),
             config=config,
-            seed=fed.seeds.at("client", t, i).seed(),
-            weight=None if alone else method.weight(len(fed.task.partition.client(i))),
+            seed=seeds.at(i).seed(),
+            weight=None if alone else method.weight(plan.samples[i]),
         )
 
 

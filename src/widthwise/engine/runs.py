@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pandas as pd
 import yaml
 
 from widthwise.core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 
@@ -162,6 +164,8 @@ def load_run(path: Path | str) -> RunResult:
         file = folder / name
         return empty if unfinished and not file.is_file() else _read(file, reader)
 
+    import pandas as pd  # not above: a run that trains needs the memory for other things
+
     nothing: dict[str, Any] = {}
     partition = read("partition.json", _json, nothing)
     result = None if unfinished else _read(folder / "result.json", _json)
@@ -229,6 +233,8 @@ def _rounds(file: Path, unfinished: bool) -> pd.DataFrame:
 
 
 def _round_table(records: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
     table = pd.DataFrame(records) if records else pd.DataFrame(columns=list(ROUND_COLUMNS))
     # JSON's null would leave columns of objects; NaN marks "not measured" in numeric ones.
     numeric = [column for column in table.columns if column != "tier_accuracy"]

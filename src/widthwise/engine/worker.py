@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import Answer, ClientTask, SummedReports
 from widthwise.core.threads import one_thread
@@ -69,6 +70,7 @@ class ClientRunner:
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
         """
+        keep_freed_memory()
         first = stack[0]
         try:
             with one_thread():
@@ -108,6 +110,7 @@ class ClientRunner:
     def _dispatched(self, broadcast: Broadcast, stack: Stack) -> list[ClientTask]:
         first, *others = stack
         task = dispatch(self.space, broadcast, first)
+        # Clients of one slice share its tensors, which train_stack makes use of.
         return [task] + [
             replace(task, client_id=one.client_id, capacity=one.capacity, seed=one.seed)
             if one.spec is first.spec
@@ -127,8 +130,7 @@ class ClientRunner:
         )
         if alone:
             return None
-        samples = len(self.partition.client(assignment.client_id))
-        steps = len(batch_sizes(samples, assignment.config.batch_size))
+        steps = len(batch_sizes(assignment.samples, assignment.config.batch_size))
         return tuple(map(len, spec.kept.values())), steps
 
     def _most(self, assignment: Assignment) -> int:

@@ -132,6 +132,7 @@ class _Workload:
         assignment = Assignment(
             client_id=client,
             round_index=0,
+            samples=len(indices),
             spec=spec,
             context_spec=spec,
             capacity=1.0,

@@ -21,12 +21,8 @@ def epoch_batches(indices: Tensor, batch_size: int, generator: torch.Generator) 
         >>> [len(batch) for batch in batches]
         [2, 3]
     """
-    yield from torch.split(shuffled(indices, generator), batch_sizes(len(indices), batch_size))
-
-
-def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the indices in the order of one epoch."""
-    return indices[torch.randperm(len(indices), generator=generator)]
+    order = torch.randperm(len(indices), generator=generator)
+    yield from torch.split(indices[order], batch_sizes(len(indices), batch_size))
 
 
 def batch_sizes(samples: int, batch_size: int) -> list[int]:

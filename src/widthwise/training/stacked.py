@@ -6,13 +6,13 @@ Legend: K clients, B samples of a batch (of the largest one; smaller ones are pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from widthwise.core.errors import DivergenceError
 from widthwise.core.outputs import logits_of
@@ -20,7 +20,7 @@ from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask, SummedReports
 from widthwise.core.seeds import SeedTree
-from widthwise.training.batches import batch_sizes, shuffled
+from widthwise.training.batches import batch_sizes
 from widthwise.training.loop import autocast, diverged
 
 
@@ -57,8 +57,11 @@ def train_stack(
     first = tasks[0]
     config, module = first.config, module_for(first.spec).train()
     load_(module, space.take_within(first.buffers, first.context_spec, first.spec))
-    received = _stacked([space.take_within(t.params, t.context_spec, t.spec) for t in tasks])
-    params = {name: value.clone().requires_grad_() for name, value in received.items()}
+    received = _received(tasks, space)
+    params = {
+        name: value.clone(memory_format=torch.contiguous_format).requires_grad_()
+        for name, value in received.items()
+    }
     trained = [params[name] for name, p in module.named_parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(
         trained, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
@@ -81,32 +84,52 @@ def train_stack(
         losses.append(loss.detach())
         sizes.append((shares > 0).sum(1))
     deltas = {name: torch.sub(params[name].detach(), value) for name, value in received.items()}
-    reports = _reports(tasks, deltas, torch.stack(losses, 1), torch.stack(sizes, 1))
+    seen, means = _checked(tasks, deltas, torch.stack(losses, 1), torch.stack(sizes, 1))
+    examples = [number // config.local_epochs for number in seen]
     if weights is None:
         return [
-            replace(report, delta={name: value[k].clone() for name, value in deltas.items()})
-            for k, report in enumerate(reports)
+            ClientReport(
+                client_id=task.client_id,
+                round_index=task.round_index,
+                spec=task.spec,
+                delta={name: value[k].clone() for name, value in deltas.items()},
+                num_examples=examples[k],
+                num_steps=len(losses),
+                metrics={"loss": means[k]},
+            )
+            for k, task in enumerate(tasks)
         ]
     scale = torch.tensor(weights, dtype=torch.float64)
     total = {name: torch.tensordot(scale, value.double(), dims=1) for name, value in deltas.items()}
-    return SummedReports(first.spec, total, sum(weights), tuple(reports))
+    clients = tuple(task.client_id for task in tasks)
+    return SummedReports(first.spec, total, sum(weights), clients, tuple(examples), tuple(means))
 
 
-def _stacked(values: Sequence[Params]) -> Params:
-    return {name: torch.stack([each[name].detach() for each in values]) for name in values[0]}
+def _received(tasks: Sequence[ClientTask], space: Space) -> Params:
+    """Return what the clients received, [K, *shape] (one tensor, seen K times, where it is the same)."""
+    first = tasks[0]
+    if all(task.params is first.params for task in tasks):
+        own = space.take_within(first.params, first.context_spec, first.spec)
+        return {name: value.detach().expand(len(tasks), *value.shape) for name, value in own.items()}
+    each = [space.take_within(task.params, task.context_spec, task.spec) for task in tasks]
+    return {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
 
 
 def _steps(tasks: Sequence[ClientTask], indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each step the samples of all clients [K, B] and their weights: 1 / batch size, or 0."""
     config = tasks[0].config
-    seeds = [SeedTree(task.seed) for task in tasks]
-    sizes = torch.tensor([batch_sizes(len(own), config.batch_size) for own in indices])
+    samples = [len(own) for own in indices]
+    held = pad_sequence(list(indices), batch_first=True)
+    sizes = torch.tensor([batch_sizes(n, config.batch_size) for n in samples])
     starts = sizes.cumsum(1) - sizes
+    generator = torch.Generator()
     for epoch in range(config.local_epochs):
+        seeds = [SeedTree(task.seed).at("shuffle", epoch).seed() for task in tasks]
         orders = [
-            shuffled(own, seed.at("shuffle", epoch).torch()) for own, seed in zip(indices, seeds, strict=True)
+            torch.randperm(n, generator=generator.manual_seed(seed))
+            for n, seed in zip(samples, seeds, strict=True)
         ]
-        order = torch.nn.utils.rnn.pad_sequence(orders, batch_first=True)
+        order = held.gather(1, pad_sequence(orders, batch_first=True))
         for start, size in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), strict=True):
             place = torch.arange(int(size.max()))
             picked = order.gather(1, (start + place).clamp(max=order.shape[1] - 1))
@@ -122,25 +145,14 @@ def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
         grad.mul_(scales.view(-1, *[1] * (grad.dim() - 1)))
 
 
-def _reports(
+def _checked(
     tasks: Sequence[ClientTask], deltas: Params, losses: Tensor, sizes: Tensor
-) -> list[ClientReport]:
-    """Return the reports without their updates."""
+) -> tuple[list[int], list[float]]:
+    """Return how many samples each client has seen, and its mean loss over them; all must be finite."""
     if not bool(losses.isfinite().all()) or first_non_finite(deltas):
         raise _first_failure(tasks, losses, deltas)
-    means = ((losses.double() * sizes).sum(1) / sizes.sum(1)).tolist()
-    return [
-        ClientReport(
-            client_id=task.client_id,
-            round_index=task.round_index,
-            spec=task.spec,
-            delta={},
-            num_examples=examples // task.config.local_epochs,
-            num_steps=losses.shape[1],
-            metrics={"loss": mean},
-        )
-        for task, examples, mean in zip(tasks, sizes.sum(1).tolist(), means, strict=True)
-    ]
+    seen = sizes.sum(1)
+    return seen.tolist(), ((losses.double() * sizes).sum(1) / seen).tolist()
 
 
 def _first_failure(tasks: Sequence[ClientTask], losses: Tensor, deltas: Params) -> DivergenceError:

@@ -108,6 +108,7 @@ class RayExecutor:
         # A folder of its own, which is removed with all logs. Paths of sockets must be short.
         folder = TemporaryDirectory(prefix="ray-", dir=os.environ.get("RAY_TMPDIR", "/tmp"))
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to the makers of Ray
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later versions do
         return {
             "address": "local",
             "num_cpus": self._workers,
