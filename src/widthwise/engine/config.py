@@ -38,7 +38,7 @@ class EngineConfig(BaseModel):
     address: str | None = None
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
-    stack: int = Field(25, ge=1)
+    stack: int = Field(50, ge=1)
     eval_every: int = Field(1, ge=1)
     eval_tiers_every: int = Field(0, ge=0)
     eval_batch_size: int = Field(500, ge=1)
