@@ -55,4 +55,5 @@ def default_workers(settings: Mapping[str, Any]) -> int:
     cores, device = os.cpu_count() or 1, str(settings.get("device", "cpu"))
     if device == "cpu":
         return cores
-    return min(cores, WORKERS_PER_GPU * (len(cuda_devices()) if device == "cuda" else 1) or cores)
+    gpus = len(cuda_devices()) if device == "cuda" else 1
+    return min(cores, WORKERS_PER_GPU * max(gpus, 1))

@@ -80,7 +80,7 @@ def train(
     delta = {
         name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
     }
-    losses, delta, state = download((losses, delta, local.finish(delta, len(sizes))), device)
+    losses, delta, state = download((losses, delta, dict(local.finish(delta, len(sizes)))), device)
     report = ClientReport(
         client_id=task.client_id,
         round_index=task.round_index,
