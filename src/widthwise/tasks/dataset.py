@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -92,10 +92,12 @@ class Dataset(ABC):
 
     def to(self, device: torch.device) -> Self:
         """Return the data set with its tensors on a device; itself where they are there already."""
-        tensors = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         if all(value.device == device for value in tensors.values()):
             return self
-        return replace(self, **{name: value.to(device) for name, value in tensors.items()})
+        moved: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,7 @@ def _epochs(
 
 def _mean_loss(task: ClientTask, losses: Tensor, sizes: Sequence[int]) -> float:
     """Return the mean loss over all samples seen."""
-    values = losses.tolist()
+    values: list[float] = losses.tolist()
     for step, value in enumerate(values):
         if not math.isfinite(value):
             raise diverged(task, f"train step {step}", f"the training loss is {value}")

@@ -128,7 +128,7 @@ def _steps(
     samples = [len(own) for own in indices]
     held = pad_sequence(list(indices), batch_first=True)
     sizes = torch.tensor([batch_sizes(n, config.batch_size) for n in samples])
-    starts = sizes.cumsum(1) - sizes
+    starts, largest = sizes.cumsum(1) - sizes, sizes.amax(0).tolist()
     generator = torch.Generator()
     for epoch in range(config.local_epochs):
         seeds = [SeedTree(task.seed).at("shuffle", epoch).seed() for task in tasks]
@@ -138,8 +138,8 @@ def _steps(
         ]
         order = held.gather(1, pad_sequence(orders, batch_first=True))
         steps: list[tuple[Tensor, Tensor]] = []
-        for start, size in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), strict=True):
-            place = torch.arange(int(size.max()))
+        for start, size, most in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), largest, strict=True):
+            place = torch.arange(most)
             picked = order.gather(1, (start + place).clamp(max=order.shape[1] - 1))
             steps.append((picked, (place < size) / size))
         yield from upload(steps, device)
