@@ -94,13 +94,15 @@ def distance(a: Params, b: Params) -> float:
 
 def equality(bench: Bench) -> list[dict[str, Any]]:
     """Compare two rounds of every objective on the device with the CPU's, and with themselves."""
-    data = images(480, (1, 8, 8))
-    partition = ListedPartition(torch.arange(0, 481, 40), torch.arange(480))
+    cohort, samples = bench.scale.equal
+    total = cohort * samples
+    data = images(total, (1, 8, 8))
+    partition = ListedPartition(torch.arange(0, total + 1, samples), torch.arange(total))
     rows = []
     for label, method in METHODS.items():
         for model in ("cnn-small", "mlp"):
             training = TrainingConfig(
-                rounds=2, cohort=12, local_epochs=2, batch_size=10, lr=0.05, momentum=0.0, clip_norm=1.0
+                rounds=2, cohort=cohort, local_epochs=2, batch_size=10, lr=0.05, momentum=0.0, clip_norm=1.0
             )
             own = EngineConfig(executor="serial", device=str(bench.device))
             fed = federation(data, partition, model, method, training, own)

@@ -27,6 +27,7 @@ class Scale:
     """How large everything is.
 
     Attributes:
+        equal: Clients, and samples of each, in rounds that are compared.
         matrix: Rows of the matrices of a product.
         copy: Bytes of a copy.
         samples: Of a client whose training is timed.
@@ -39,6 +40,7 @@ class Scale:
         workers: Processes on the device.
     """
 
+    equal: tuple[int, int] = (12, 40)
     matrix: int = 8192
     copy: int = 2**31
     samples: int = 2500
@@ -51,7 +53,7 @@ class Scale:
     workers: tuple[int, ...] = (1, 2, 4, 8)
 
 
-TINY = Scale(64, 2**16, 40, 400, 0.125, 1, 1, 0.0, (1, 2), (1,))
+TINY = Scale((4, 12), 64, 2**16, 40, 400, 0.125, 1, 1, 0.0, (1, 2), (1,))
 
 
 @dataclass(frozen=True)
