@@ -2,6 +2,7 @@
 # make test   lint, types and all tests
 # make lint   ruff and mypy alone
 # make bench  measures speed (ratios of two things timed in one run)
+# make bench-gpu  compares a GPU with the CPU and measures it, in less than six minutes
 # make compatibility  traces the models of other libraries and writes docs/compatibility.md
 # make clean  removes the environment and caches; runs/ stays
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench compatibility clean
+.PHONY: demo test lint bench bench-gpu compatibility clean
 
 demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
@@ -23,7 +24,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+
+bench-gpu: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/gpu.py --json gpu.json
 
 compatibility: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.compatibility

@@ -51,7 +51,10 @@ BAD = [
     ({"method.gama": 1}, "method.gama is 1, but there is no such key. Did you mean 'method.gamma'?"),
     ({"method.p_min": 7}, "method.p_min is 7, but it should be less than or equal to 1"),
     ({"training.cohort": 30}, "training.cohort is 30, but there are only 20 clients"),
-    ({"engine.device": "cuda"}, "device is 'cuda', but clients train on the CPU only"),
+    (
+        {"engine.device": "gpu"},
+        "device is 'gpu', but clients train on cpu, cuda or cuda:N. Write device: auto",
+    ),
     ({"engine.executor": "rays"}, "engine.executor is 'rays', but it should be 'process', 'serial' or 'ray'"),
     ({"engine.address": "ray://x:1"}, "address is 'ray://x:1', but a Ray cluster is found at"),
     ({"seed": -1}, "seed is -1, but it should be greater than or equal to 0"),

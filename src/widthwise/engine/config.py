@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from widthwise.engine.devices import cuda_devices, default_workers
 
 
 class EngineConfig(BaseModel):
@@ -15,10 +16,13 @@ class EngineConfig(BaseModel):
     Attributes:
         executor: ``process`` (one process per worker, one thread per client), ``serial``, or ``ray`` (one
             actor per worker, here or on a cluster; extra ``ray``).
-        workers: Number of worker processes or actors; by default one per core. Results do not depend on it.
+        device: Where clients train and models are evaluated: ``cpu``; ``cuda``, all CUDA devices, which
+            workers take in turn; ``cuda:N``, one of them; ``auto``, which stands for ``cuda`` where there is
+            one when the configuration is read, and for ``cpu`` elsewhere.
+        workers: Number of worker processes or actors; by default one per core, and four per CUDA device at
+            most. Results do not depend on it.
         address: The Ray cluster that the executor ``ray`` joins: ``auto`` or host:port. None: one of its own
             on this machine.
-        device: ``cpu``.
         precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
         stack: How many clients of one shape are trained together, at most, where the model treats each sample
             on its own and the objective is plain SGD: the results of single clients, to rounding. 1: none.
@@ -34,9 +38,9 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     executor: Literal["process", "serial", "ray"] = "process"
-    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    device: str = "cpu"  # before workers, whose default follows from it
+    workers: int = Field(default_factory=default_workers, ge=1)
     address: str | None = None
-    device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
     stack: int = Field(50, ge=1)
     eval_every: int = Field(1, ge=1)
@@ -58,7 +62,20 @@ class EngineConfig(BaseModel):
 
     @field_validator("device")
     @classmethod
-    def _only_the_cpu(cls, value: str) -> str:
-        if value != "cpu":
-            raise ValueError(f"device is {value!r}, but clients train on the CPU only. Write device: cpu")
+    def _names_a_device(cls, value: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?|auto", value):
+            raise ValueError(
+                f"device is {value!r}, but clients train on cpu, cuda or cuda:N. Write device: auto to take "
+                "what is there"
+            )
+        if value == "auto":
+            return "cuda" if cuda_devices() else "cpu"
         return value
+
+    @model_validator(mode="after")
+    def _lets_ray_choose(self) -> Self:
+        if self.executor == "ray" and ":" in self.device:
+            raise ValueError(
+                f"device is {self.device!r}, but Ray chooses the device of each actor. Write device: cuda"
+            )
+        return self

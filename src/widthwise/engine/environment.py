@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,11 +14,17 @@ from typing import Any
 
 import torch
 
+from widthwise.engine.devices import cuda_devices
+
 PACKAGES = ("widthwise", "torch", "numpy", "datasets", "flwr-datasets", "scipy", "pandas", "pyarrow")
 
 
-def environment() -> dict[str, Any]:
-    """Return versions, machine, commit of the code and command line of this process."""
+def environment(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
+    """Return versions, machine, commit of the code and command line of this process.
+
+    Args:
+        devices: Those that a run computes on; CUDA devices are told by name.
+    """
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -29,6 +36,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "devices": {str(device): _device_name(device) for device in devices},
     }
 
 
@@ -61,6 +69,12 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return describe.stdout.strip() if tracked.returncode == 0 else None
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cpu":
+        return _processor()
+    return torch.cuda.get_device_name(device) if device in cuda_devices() else "of a cluster"
 
 
 def _processor() -> str:

@@ -9,12 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from widthwise.core.device import upload, working_on
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import load_
 from widthwise.core.records import SliceSpec
 from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
+from widthwise.tasks import Dataset
 from widthwise.training import ModuleCache, evaluate, recalibrate
 
 
@@ -31,8 +33,12 @@ class Evaluator:
     """
 
     def __init__(self, fed: Federation) -> None:
-        self._fed = fed
-        self._modules = ModuleCache(fed.space)
+        self._fed, self._device = fed, fed.own_device
+        self._modules = ModuleCache(fed.space, self._device)
+
+    @cached_property
+    def _test(self) -> Dataset:
+        return self._fed.task.test.to(self._device)
 
     @cached_property
     def _sample(self) -> Tensor:
@@ -45,14 +51,17 @@ class Evaluator:
         """Yield the inputs of the sample in equal batches, each of two or more: one has no variance."""
         size = len(self._sample)
         parts = max(1, min(math.ceil(size / self._fed.engine.eval_batch_size), size // 2))
-        return (self._fed.task.train.batch(part)[0] for part in torch.tensor_split(self._sample, parts))
+        train, split = self._fed.task.train, torch.tensor_split(self._sample, parts)
+        return (upload(train.batch(part)[0], self._device) for part in split)
 
     def calibrated(self, state: ServerState, spec: SliceSpec) -> nn.Module:
         """Return a slice of the global model with statistics of its own; the next call may overwrite it."""
-        space, module = self._fed.space, self._modules(spec)
-        params = spec.masked(space.take(state.params, spec))
-        load_(module, params, space.take(state.buffers, spec))
-        recalibrate(module, self._batches())
+        space = self._fed.space
+        params, buffers = spec.masked(space.take(state.params, spec)), space.take(state.buffers, spec)
+        with working_on(self._device):
+            module = self._modules(spec)
+            load_(module, *upload((params, buffers), self._device))
+            recalibrate(module, self._batches())
         return module
 
     def __call__(self, state: ServerState, spec: SliceSpec) -> tuple[float, float]:
@@ -62,7 +71,8 @@ class Evaluator:
             DivergenceError: if the test loss is not finite.
         """
         fed, module = self._fed, self.calibrated(state, spec)
-        accuracy, loss = evaluate(module, fed.task.test, fed.engine.eval_batch_size, fed.engine.precision)
+        with working_on(self._device):
+            accuracy, loss = evaluate(module, self._test, fed.engine.eval_batch_size, fed.engine.precision)
         if not math.isfinite(loss):
             raise DivergenceError(
                 f"the test loss is {loss}, but it must be finite. Lower training.lr.",

@@ -7,12 +7,15 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from widthwise.allocation import Population
+from widthwise.core.device import CPU
 from widthwise.core.params import Params
 from widthwise.core.seeds import SeedTree
 from widthwise.engine.config import EngineConfig
 from widthwise.engine.costs import price_list
+from widthwise.engine.devices import cuda_devices, devices
 from widthwise.methods import Method
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Task
@@ -49,6 +52,22 @@ class Federation:
     def seeds(self) -> SeedTree:
         """The root of the run's random streams."""
         return SeedTree(self.seed)
+
+    @cached_property
+    def devices(self) -> tuple[torch.device, ...]:
+        """The devices that workers take in turn.
+
+        Raises:
+            ConfigError: if the configured one is not there.
+        """
+        engine = self.engine
+        return devices(engine.device, elsewhere=engine.executor == "ray" and engine.address is not None)
+
+    @property
+    def own_device(self) -> torch.device:
+        """Where this process evaluates: as a worker, unless only machines of a cluster have such a device."""
+        device = self.devices[0]
+        return device if device in (CPU, *cuda_devices()) else CPU
 
     @cached_property
     def population(self) -> Population:

@@ -81,7 +81,7 @@ class RunFolder:
             return state
         stored = {"name": fed.label, "config_hash": fed.config_hash, **fed.config}
         try:
-            write_json(self.path / "environment.json", environment())
+            write_json(self.path / "environment.json", environment(fed.devices))
             write_json(self.path / "partition.json", describe_partition(fed))
             # Written last: a folder with a config.yaml is a run.
             write_text(config, yaml.safe_dump(stored, sort_keys=False))

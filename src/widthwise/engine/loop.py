@@ -63,10 +63,10 @@ def run_federation(
         KeyboardInterrupt: on Ctrl-C, after everything up to the last finished round has been saved.
     """
     keep_freed_memory()
-    # Sinks and executor first: they refuse what is not installed, and then nothing must have been written.
+    # These first: they refuse a device or package that is not there, and then nothing must have been written.
     sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
     runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack, fed.devices
     )
     executor = EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
     folder = RunFolder(out)

@@ -8,6 +8,7 @@ from itertools import chain
 
 import torch
 
+from widthwise.core.device import upload
 from widthwise.core.params import Params, clone
 from widthwise.core.records import ClientTask, Cohort, LocalConfig, SliceSpec
 from widthwise.core.threads import one_thread
@@ -55,6 +56,10 @@ class Broadcast:
     def of(cls, state: ServerState) -> Broadcast:
         """Return what a state sends out."""
         return cls(state.params, state.buffers, state.server)
+
+    def on(self, device: torch.device) -> Broadcast:
+        """Return the same tensors on a device."""
+        return Broadcast(*upload((self.params, self.buffers, dict(self.server)), device))
 
 
 @dataclass(frozen=True)

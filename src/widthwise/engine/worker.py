@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import torch
 
 from widthwise.core.allocator import keep_freed_memory
+from widthwise.core.device import CPU, upload, working_on
 from widthwise.core.errors import RunError
 from widthwise.core.records import Answer, ClientTask, SummedReports
 from widthwise.core.threads import one_thread
@@ -20,6 +25,9 @@ Stack = tuple[Assignment, ...]
 STACK_BYTES = 4 * 2**20
 """Parameters of a stack, at most: beyond a core's cache nothing is gained by more clients."""
 
+STACK_BYTES_CUDA = 256 * 2**20
+"""The same on a CUDA device, which wants larger products; activations take a multiple of it."""
+
 
 @dataclass
 class ClientRunner:
@@ -31,6 +39,7 @@ class ClientRunner:
         space: Width space of the model.
         objective: The local objective.
         stack: How many clients are trained together, at most.
+        devices: Where workers train; this one on the first.
     """
 
     dataset: Dataset
@@ -38,10 +47,25 @@ class ClientRunner:
     space: WidthSpace
     objective: Objective
     stack: int = 1
+    devices: tuple[torch.device, ...] = (CPU,)
     module_for: ModuleCache = field(init=False)
+    _sent: tuple[Broadcast, Broadcast] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.module_for = ModuleCache(self.space)
+        self.module_for = ModuleCache(self.space, self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this worker trains."""
+        return self.devices[0]
+
+    def at(self, worker: int) -> Self:
+        """Return the runner of a worker: they take the devices in turn."""
+        return replace(self, devices=(self.devices[worker % len(self.devices)],))
+
+    @cached_property
+    def _resident(self) -> Dataset:
+        return self.dataset.to(self.device)
 
     def stacks(self, assignments: Iterable[Assignment]) -> Iterator[Stack]:
         """Yield consecutive assignments that can be trained together, in their order.
@@ -67,13 +91,17 @@ class ClientRunner:
     def __call__(self, broadcast: Broadcast, stack: Stack) -> Sequence[Answer]:
         """Train the clients of a stack on one thread and return their reports, summed where they may be.
 
+        Args:
+            broadcast: The global tensors, on the CPU. They go to the device once for each such object.
+            stack: The clients.
+
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
         """
         keep_freed_memory()
         first = stack[0]
         try:
-            with one_thread():
+            with one_thread(), working_on(self.device):
                 tasks = self._dispatched(broadcast, stack)
                 indices = [self.partition.client(assignment.client_id) for assignment in stack]
                 if len(stack) == 1:
@@ -81,18 +109,18 @@ class ClientRunner:
                         tasks[0],
                         space=self.space,
                         module_for=self.module_for,
-                        dataset=self.dataset,
+                        dataset=self._resident,
                         indices=indices[0],
                         objective=self.objective,
                     )
-                    return [report]
+                    return [replace(report, spec=first.spec) if first.spec.mask else report]
                 weights = [assignment.weight for assignment in stack if assignment.weight is not None]
                 one_slice = all(assignment.spec.key() == first.spec.key() for assignment in stack)
                 trained = train_stack(
                     tasks,
                     space=self.space,
                     module_for=self.module_for,
-                    dataset=self.dataset,
+                    dataset=self._resident,
                     indices=indices,
                     weights=weights if one_slice and len(weights) == len(stack) else None,
                 )
@@ -108,6 +136,9 @@ class ClientRunner:
             ) from error
 
     def _dispatched(self, broadcast: Broadcast, stack: Stack) -> list[ClientTask]:
+        if self.device.type != "cpu":
+            broadcast = self._on_device(broadcast)
+            stack = (self._placed(stack[0]), *stack[1:])  # only a client alone has tensors of its own
         first, *others = stack
         task = dispatch(self.space, broadcast, first)
         # Clients of one slice share its tensors, which train_stack makes use of.
@@ -117,6 +148,23 @@ class ClientRunner:
             else dispatch(self.space, broadcast, one)
             for one in others
         ]
+
+    def _on_device(self, broadcast: Broadcast) -> Broadcast:
+        if self._sent is None or self._sent[0] is not broadcast:
+            self._sent = None  # makes room
+            self._sent = broadcast, broadcast.on(self.device)
+        return self._sent[1]
+
+    def _placed(self, assignment: Assignment) -> Assignment:
+        """Return an assignment whose states and masks lie on the device."""
+        specs = assignment.spec, assignment.context_spec
+        masks = [dict(spec.mask.kept) if spec.mask else None for spec in specs]
+        states, masks = upload((dict(assignment.client_state), masks), self.device)
+        spec, context = (
+            replace(spec, mask=replace(spec.mask, kept=kept)) if spec.mask and kept is not None else spec
+            for spec, kept in zip(specs, masks, strict=True)
+        )
+        return replace(assignment, spec=spec, context_spec=context, client_state=states)
 
     def _shape(self, assignment: Assignment) -> object:
         """Return what clients must share to be trained together, or None for one that is trained alone."""
@@ -134,4 +182,5 @@ class ClientRunner:
         return tuple(map(len, spec.kept.values())), steps
 
     def _most(self, assignment: Assignment) -> int:
-        return max(1, min(self.stack, STACK_BYTES // self.space.upload_bytes(assignment.spec)))
+        most = STACK_BYTES if self.device.type == "cpu" else STACK_BYTES_CUDA
+        return max(1, min(self.stack, most // self.space.upload_bytes(assignment.spec)))

@@ -42,7 +42,7 @@ class Cut:
             return tensor
         part = self._stretch(tensor)
         for dim, positions in self.chosen:
-            part = part.index_select(dim, positions.to(part.device))
+            part = part.index_select(dim, positions.to(part.device, non_blocking=True))
         return part.reshape(self.kept)
 
     def add_(self, into: Tensor, values: Tensor, scale: float) -> None:

@@ -133,7 +133,8 @@ class RunConfig(BaseModel):
     def identity(self) -> dict[str, Any]:
         """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`).
 
-        ``engine.stack`` is one of them: it changes the last bits of sums.
+        ``engine.stack`` is one of them: it changes the last bits of sums. Which of several CUDA devices is
+        another: ``cuda:1`` stands for ``cuda``.
         ``training.batch_norm`` and ``task.slices`` are left out at their defaults, which is what stored runs
         without these keys did.
         """
@@ -142,6 +143,7 @@ class RunConfig(BaseModel):
             del content["task"]["slices"]
         if self.training.batch_norm == TrainingConfig().batch_norm:
             del content["training"]["batch_norm"]
+        content["engine"]["device"] = content["engine"]["device"].partition(":")[0]
         for section, free in FREE_KEYS.items():
             content[section] = {key: value for key, value in content[section].items() if key not in free}
         return content

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from widthwise.core.device import working_on
 from widthwise.core.errors import InputError, WidthwiseError
 from widthwise.core.records import SliceSpec
 from widthwise.core.seeds import SeedTree
@@ -96,7 +97,8 @@ def estimate_study(planned: Sequence[PlannedRun], data_dir: Path | None = None) 
 def _work_key(run: PlannedRun) -> str:
     """Return what decides the time of a step: runs that share it are timed once."""
     config = run.config.to_dict()
-    return json.dumps([config["task"], config["training"]["batch_size"], config["engine"]["precision"]])
+    where = [config["engine"][key] for key in ("precision", "device")]
+    return json.dumps([config["task"], config["training"]["batch_size"], where])
 
 
 def _rest(run: PlannedRun, whole: Estimate) -> Estimate:
@@ -112,10 +114,11 @@ class _Workload:
     """A task that is loaded and traced once, with the measured time of a step at each tier."""
 
     def __init__(self, fed: Federation) -> None:
-        self._fed = fed
+        self._fed, self._device = fed, fed.own_device
+        self._data = fed.task.train.to(self._device)
         plain = OBJECTIVES["plain"].value()
         self._timed = replace(fed, method=replace(fed.method, objective=plain))
-        with one_thread():
+        with one_thread(), working_on(self._device):
             state = ServerState.initial(self._timed)
             seconds = {tier: self._seconds_of_a_sample(state, tier) for tier in fed.task.tiers}
             start = time.perf_counter()
@@ -140,14 +143,15 @@ class _Workload:
             config=replace(fed.training.local(0, fed.engine.precision), local_epochs=1),
             seed=0,
         )
-        modules, fastest = ModuleCache(fed.space), np.inf
+        modules, fastest = ModuleCache(fed.space, self._device), np.inf
+        broadcast = Broadcast.of(state).on(self._device)
         for _ in range(3):  # the first pass compiles kernels; the fastest was disturbed least
             start = time.perf_counter()
             train(
-                dispatch(fed.space, Broadcast.of(state), assignment),
+                dispatch(fed.space, broadcast, assignment),
                 space=fed.space,
                 module_for=modules,
-                dataset=fed.task.train,
+                dataset=self._data,
                 indices=indices,
                 objective=fed.method.objective,
             )

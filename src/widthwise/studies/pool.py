@@ -65,7 +65,8 @@ Event = Advance | Note | Ended
 class RunPool:
     """Trains up to ``jobs`` runs at once, each in a process of its own that lives on for the next run.
 
-    Where several runs share the cores, each of them trains its clients on one thread and one core: no run
+    Where several runs share the cores, each of them trains its clients on one thread and one core, or on one
+    of the devices, which the processes take in turn: no run
     waits for another's slowest client. A lone run keeps its own executor. Results are the same. A worker
     that dies takes its run with it and is replaced; workers die with the process that owns the pool. They
     do not import the user's script, which therefore needs no ``__main__`` guard, unless parts were registered
@@ -82,6 +83,7 @@ class RunPool:
         self._data_dir, self._notes = data_dir, notes
         self._idle: list[tuple[Any, Connection]] = []
         self._busy: dict[Connection, tuple[Any, PlannedRun]] = {}
+        self._started = 0
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +134,8 @@ class RunPool:
         context.set_forkserver_preload([__name__])
         ours, theirs = context.Pipe()
         # Not a daemon: a lone run starts worker processes of its own.
-        arguments = (theirs, self.jobs > 1, self._data_dir, self._notes)
+        arguments = (theirs, self._started if self.jobs > 1 else None, self._data_dir, self._notes)
+        self._started += 1
         process = context.Process(target=_serve, args=arguments)
         with script_hidden(unless=_has_own_parts() or getattr(self._notes, "__module__", None) in SCRIPT):
             process.start()
@@ -169,11 +172,19 @@ def _death(exitcode: int | None) -> str:
     return f"its process died (exit code {exitcode}), but it must live as long as the run. {remedy}"
 
 
-def _serve(pipe: Connection, side_by_side: bool, data_dir: Path | None, notes: Notes | None) -> None:
+def _serve(pipe: Connection, place: int | None, data_dir: Path | None, notes: Notes | None) -> None:
+    """Train the runs that come.
+
+    Args:
+        pipe: To the owner of the pool.
+        place: Number of this process among those that train side by side, or None for one alone.
+        data_dir: Folder of local data files.
+        notes: See `RunPool`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner of the pool alone answers Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    if side_by_side:
+    if place is not None:
         torch.set_num_threads(1)
     while True:
         try:
@@ -181,14 +192,20 @@ def _serve(pipe: Connection, side_by_side: bool, data_dir: Path | None, notes: N
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
         try:
-            pipe.send(_train(run, pipe, data_dir, notes))
+            pipe.send(_train(run, pipe, place, data_dir, notes))
         except (KeyboardInterrupt, ConnectionError):
             return
 
 
-def _train(run: PlannedRun, pipe: Connection, data_dir: Path | None, notes: Notes | None) -> Ended:
+def _train(
+    run: PlannedRun, pipe: Connection, place: int | None, data_dir: Path | None, notes: Notes | None
+) -> Ended:
     try:
         federation = build(run.config, data_dir, run.label)
+        if place is not None:
+            device = federation.devices[place % len(federation.devices)]
+            engine = federation.engine.model_copy(update={"device": str(device)})
+            federation = replace(federation, engine=engine)
         for kind, text in notes(federation) if notes is not None else ():
             pipe.send(Note(run.path, kind, text))
         run_federation(federation, run.path, resume=is_run(run.path), sinks=[_PipeSink(run.path, pipe)])

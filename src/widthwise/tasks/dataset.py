@@ -6,13 +6,14 @@ Legend: N samples, B batch, C channels, H height, W width, T characters of a tok
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
+from widthwise.core.device import upload
 from widthwise.core.errors import DataError
 
 Kind = Literal["image", "text", "features"]
@@ -47,6 +48,8 @@ class Signature:
 class Dataset(ABC):
     """Samples in memory. Picklable; after ``share_()`` its tensors live in shared memory.
 
+    The tensors are fields. A batch lies where they do, and is gathered there.
+
     Attributes:
         name: Name of the data set.
         signature: Kind, shape and number of classes.
@@ -80,12 +83,21 @@ class Dataset(ABC):
         """Return inputs [B, *shape] and targets int64 [B] of the samples at ``indices`` (int64 [B]).
 
         ``generator`` allows random augmentation, where the data set was asked for it: training passes one,
-        evaluation does not.
+        evaluation does not. It is one of the CPU, wherever the samples lie.
         """
 
     @abstractmethod
     def share_(self) -> None:
         """Move the tensors to shared memory, in place."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the data set with its tensors on a device; itself where they are there already."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        if all(value.device == device for value in tensors.values()):
+            return self
+        moved: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +154,9 @@ class ArraySet(Dataset):
 
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        shape = (1, -1, *(1,) * (self.values.dim() - 2))
-        return torch.tensor(self.mean).view(shape), torch.tensor(self.std).view(shape)
+        shape, device = (1, -1, *(1,) * (self.values.dim() - 2)), self.values.device
+        mean, std = (torch.tensor(moment, device=device) for moment in (self.mean, self.std))
+        return mean.view(shape), std.view(shape)
 
     def share_(self) -> None:
         """Move the tensors to shared memory, in place."""
@@ -175,7 +188,8 @@ class TextSet(Dataset):
     def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return windows int64 [B, characters] and the next characters int64 [B]."""
         length = self.signature.shape[0]
-        window = self.tokens[self.starts[indices].unsqueeze(1) + torch.arange(length + 1)].long()
+        places = torch.arange(length + 1, device=self.tokens.device)
+        window = self.tokens[self.starts[indices].unsqueeze(1) + places].long()
         return window[:, :length], window[:, length]
 
     def share_(self) -> None:
@@ -194,12 +208,13 @@ def crop_and_flip(images_BCHW: Tensor, generator: torch.Generator, padding: int 
 
     The usual CIFAR-10 augmentation (He et al. 2016, section 4.2), drawn for the whole batch at once.
     """
-    batch, channels, height, width = images_BCHW.shape
+    (batch, _, height, width), device = images_BCHW.shape, images_BCHW.device
     padded = torch.nn.functional.pad(images_BCHW, (padding,) * 4)
-    top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator)
-    mirrored = torch.rand(batch, 1, generator=generator) < 0.5
-    columns = torch.arange(width).expand(batch, width)
-    columns = left + torch.where(mirrored, width - 1 - columns, columns)
-    rows = top + torch.arange(height)
-    picks = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    shifts = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator)
+    chances = torch.rand(batch, 1, generator=generator)
+    (top, left), mirrored = upload((shifts, chances < 0.5), device)
+    sample, channel, row, column = (torch.arange(n, device=device) for n in images_BCHW.shape)
+    columns = left + torch.where(mirrored, width - 1 - column, column)
+    rows = top + row
+    picks = sample.view(-1, 1, 1, 1), channel.view(1, -1, 1, 1)
     return padded[(*picks, rows.view(batch, 1, height, 1), columns.view(batch, 1, 1, width))]

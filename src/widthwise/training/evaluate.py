@@ -32,18 +32,19 @@ def evaluate(
 
     Args:
         module: Classifier, inputs [B, ...] -> class scores, wherever ``logits_of`` finds them.
-        dataset: At least one sample.
+        dataset: At least one sample, on the module's device.
         batch_size: Samples per forward pass; changes speed and rounding only.
         precision: "fp32" or "bf16" (forward pass under autocast).
         criterion: Mean loss of a batch.
     """
     was_training = module.training
-    correct = torch.zeros((), dtype=torch.int64)
-    total = torch.zeros((), dtype=torch.float64)
+    device = next(module.parameters()).device
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    total = torch.zeros((), dtype=torch.float64, device=device)
     module.eval()
-    for batch in torch.split(torch.arange(len(dataset)), batch_size):
+    for batch in torch.split(torch.arange(len(dataset), device=device), batch_size):
         inputs, targets = dataset.batch(batch)
-        with autocast(precision):
+        with autocast(precision, device):
             outputs = logits_of(module(inputs))
             loss = criterion(outputs, targets)
         correct += (outputs.argmax(dim=1) == targets).sum()

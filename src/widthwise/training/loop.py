@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from widthwise.core.device import download, seeded, upload
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import first_non_finite, load_
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
@@ -46,17 +47,22 @@ def train(
     is left as it was, so the report depends on the arguments only, not on the process or on what ran
     before. Pure, but for the modules of ``module_for``, which it overwrites.
 
+    A client trains where the tensors of its task lie. Order of samples and augmentation are drawn on the CPU
+    wherever that is; dropout draws from the device's own generator. On a device nothing is read before all
+    steps are made: the report comes back in one copy.
+
     Args:
-        task: What the server sent.
+        task: What the server sent; its tensors, masks included, lie on one device.
         space: The width space that made ``task.spec``.
-        module_for: The worker's modules (``ModuleCache``).
-        dataset: The training samples of all clients.
-        indices: [n_i] positions of this client's samples, n_i >= 1.
+        module_for: The worker's modules (``ModuleCache``), on the same device.
+        dataset: The training samples of all clients, on the same device.
+        indices: [n_i] positions of this client's samples, n_i >= 1, on the CPU.
         objective: The local objective.
         criterion: Mean loss of a batch.
 
     Returns:
-        The report; its tensors are detached, contiguous and shared with nothing.
+        The report; its tensors lie on the CPU, are detached and contiguous, and no other tensor is changed
+        with them.
 
     Raises:
         DivergenceError: if a loss or the update is not finite; it names client, round and step.
@@ -65,23 +71,25 @@ def train(
     inner = task.spec.masked(space.take_within(task.params, task.context_spec, task.spec))
     load_(module, inner, space.take_within(task.buffers, task.context_spec, task.spec))
     received = {name: value.detach() for name, value in inner.items()}
+    device = next(iter(received.values())).device
     local = objective.local(LocalSetting(task, space, module_for, module, received, criterion))
 
-    with _seeded(SeedTree(task.seed).at("dropout").seed()):
-        num_steps, loss = _epochs(task, local, dataset, indices)
+    with seeded(SeedTree(task.seed).at("dropout").seed(), device):
+        losses, sizes = _epochs(task, local, dataset, indices, device)
 
     delta = {
         name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
     }
+    losses, delta, state = download((losses, delta, dict(local.finish(delta, len(sizes)))), device)
     report = ClientReport(
         client_id=task.client_id,
         round_index=task.round_index,
         spec=task.spec,
         delta=delta,
         num_examples=len(indices),
-        num_steps=num_steps,
-        metrics={"loss": loss},
-        state=local.finish(delta, num_steps),
+        num_steps=len(sizes),
+        metrics={"loss": _mean_loss(task, losses, sizes)},
+        state=state,
     )
     for what, params in {"update": delta, **report.state}.items():
         if name := first_non_finite(params):
@@ -89,8 +97,10 @@ def train(
     return report
 
 
-def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -> tuple[int, float]:
-    """Run all local epochs; return the number of steps and the mean loss over all samples seen."""
+def _epochs(
+    task: ClientTask, local: Local, dataset: Samples, indices: Tensor, device: torch.device
+) -> tuple[Tensor, list[int]]:
+    """Run all local epochs; return the loss of each step, not read yet, and how many samples it saw."""
     config, seeds = task.config, SeedTree(task.seed)
     parameters = [p for _, p in local.setting.trainable()]
     optimizer = torch.optim.SGD(
@@ -100,39 +110,35 @@ def _epochs(task: ClientTask, local: Local, dataset: Samples, indices: Tensor) -
     sizes: list[int] = []
     for epoch in range(config.local_epochs):
         augment = seeds.at("augment", epoch).torch()
-        for batch in epoch_batches(indices, config.batch_size, seeds.at("shuffle", epoch).torch()):
+        batches = epoch_batches(indices, config.batch_size, seeds.at("shuffle", epoch).torch())
+        for batch in upload(list(batches), device):
             inputs, targets = dataset.batch(batch, augment)
             optimizer.zero_grad()
-            with autocast(config.precision):
+            with autocast(config.precision, device):
                 loss = local.loss(inputs, targets)
             loss.backward()  # type: ignore[no-untyped-call]
             local.correct_gradients()
             if config.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
             optimizer.step()
-            losses.append(loss.detach())  # not read here: a device goes on while the next step is made
+            losses.append(loss.detach())
             sizes.append(len(batch))
     optimizer.zero_grad()  # the module stays in memory, its gradients need not
-    values = torch.stack(losses).tolist()
+    return torch.stack(losses), sizes
+
+
+def _mean_loss(task: ClientTask, losses: Tensor, sizes: Sequence[int]) -> float:
+    """Return the mean loss over all samples seen."""
+    values: list[float] = losses.tolist()
     for step, value in enumerate(values):
         if not math.isfinite(value):
             raise diverged(task, f"train step {step}", f"the training loss is {value}")
-    total = sum(value * size for value, size in zip(values, sizes, strict=True))
-    return len(losses), total / (config.local_epochs * len(indices))
+    return sum(value * size for value, size in zip(values, sizes, strict=True)) / sum(sizes)
 
 
-def autocast(precision: str) -> AbstractContextManager[object]:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Return the context of a forward pass: bfloat16 where ``precision`` is "bf16", else as it is."""
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generator inside the context; its former state comes back afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed: on a machine without CUDA it keeps each call in a list that only grows.
-        torch.default_generator.manual_seed(seed)
-        yield
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 def diverged(task: ClientTask, stage: str, what: str) -> DivergenceError:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from widthwise.core.device import CPU
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
 
@@ -27,17 +28,18 @@ class ModuleCache:
 
     Args:
         space: The width space.
+        device: Where the modules lie.
     """
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    def __init__(self, space: Space, device: torch.device = CPU) -> None:
+        self._space, self._device = space, device
         self._modules: OrderedDict[object, nn.Module] = OrderedDict()
 
     def __call__(self, spec: SliceSpec) -> nn.Module:
         """Return the module of ``spec``."""
         key = tuple((group, len(kept)) for group, kept in spec.kept.items())
         if key not in self._modules:
-            module = self._space.module(spec)
+            module = self._space.module(spec).to(self._device)
             self._modules[key] = channels_last(module)
             if len(self._modules) > MAX_MODULES:
                 self._modules.popitem(last=False)

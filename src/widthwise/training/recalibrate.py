@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, instance_norm
 from torch.overrides import TorchFunctionMode
 
+from widthwise.core.device import seeded
 from widthwise.core.params import clone, load_
 
 #: Operations with running statistics, and the name of their flag "use and update those of this batch".
@@ -79,7 +80,7 @@ def running_statistics(module: nn.Module, example: Tensor) -> dict[str, Tensor]:
         if arguments[flag]:
             found.add(id(arguments["running_mean"]))
 
-    with torch.random.fork_rng(devices=[]), _mode(module, training=True), _Statistics(note):
+    with seeded(None, example.device), _mode(module, training=True), _Statistics(note):
         module(torch.cat([example, example])[:2])
     load_(module, before)
     return {name: buffer for name, buffer in module.named_buffers() if id(buffer) in found}

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
+from widthwise.core.device import download, upload
 from widthwise.core.errors import DivergenceError
 from widthwise.core.outputs import logits_of
 from widthwise.core.params import Params, first_non_finite, load_
@@ -44,8 +45,8 @@ def train_stack(
             the same buffers.
         space: The width space; its ``samplewise`` must hold.
         module_for: The worker's modules.
-        dataset: The training samples of all clients, without augmentation.
-        indices: Positions of each client's samples. All must take equally many steps.
+        dataset: The training samples of all clients, without augmentation, where the tasks' tensors lie.
+        indices: Positions of each client's samples, on the CPU. All must take equally many steps.
         weights: Weights of the clients in a sum; all must train the same slice then.
 
     Returns:
@@ -63,17 +64,18 @@ def train_stack(
         for name, value in received.items()
     }
     trained = [params[name] for name, p in module.named_parameters() if p.requires_grad]
+    device = trained[0].device
     optimizer = torch.optim.SGD(
         trained, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
     )
     forward = torch.vmap(lambda weights, x: logits_of(functional_call(module, weights, (x,))))
     losses: list[Tensor] = []
     sizes: list[Tensor] = []
-    for picked, shares in _steps(tasks, indices):
+    for picked, shares in _steps(tasks, indices, device):
         inputs, targets = dataset.batch(picked.flatten())
         optimizer.zero_grad()
         # Torch's other kernels of attention are not batched: they would run client by client.
-        with autocast(config.precision), sdpa_kernel(SDPBackend.MATH):
+        with autocast(config.precision, device), sdpa_kernel(SDPBackend.MATH):
             scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
             each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
             loss = (each.view(picked.shape) * shares).sum(1)
@@ -84,9 +86,10 @@ def train_stack(
         losses.append(loss.detach())
         sizes.append((shares > 0).sum(1))
     deltas = {name: torch.sub(params[name].detach(), value) for name, value in received.items()}
-    seen, means = _checked(tasks, deltas, torch.stack(losses, 1), torch.stack(sizes, 1))
-    examples = [number // config.local_epochs for number in seen]
+    seen = torch.stack(losses, 1), torch.stack(sizes, 1)
     if weights is None:
+        deltas, seen = download((deltas, seen), device)
+        examples, means = _checked(tasks, deltas, deltas, *seen)
         return [
             ClientReport(
                 client_id=task.client_id,
@@ -99,10 +102,12 @@ def train_stack(
             )
             for k, task in enumerate(tasks)
         ]
-    scale = torch.tensor(weights, dtype=torch.float64)
+    scale = upload(torch.tensor(weights, dtype=torch.float64), device)
     total = {name: torch.tensordot(scale, value.double(), dims=1) for name, value in deltas.items()}
     clients = tuple(task.client_id for task in tasks)
-    return SummedReports(first.spec, total, sum(weights), clients, tuple(examples), tuple(means))
+    total, seen = download((total, seen), device)
+    examples, means = _checked(tasks, deltas, total, *seen)
+    return SummedReports(first.spec, total, sum(weights), clients, examples, means)
 
 
 def _received(tasks: Sequence[ClientTask], space: Space) -> Params:
@@ -115,13 +120,15 @@ def _received(tasks: Sequence[ClientTask], space: Space) -> Params:
     return {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
 
 
-def _steps(tasks: Sequence[ClientTask], indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+def _steps(
+    tasks: Sequence[ClientTask], indices: Sequence[Tensor], device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each step the samples of all clients [K, B] and their weights: 1 / batch size, or 0."""
     config = tasks[0].config
     samples = [len(own) for own in indices]
     held = pad_sequence(list(indices), batch_first=True)
     sizes = torch.tensor([batch_sizes(n, config.batch_size) for n in samples])
-    starts = sizes.cumsum(1) - sizes
+    starts, largest = sizes.cumsum(1) - sizes, sizes.amax(0).tolist()
     generator = torch.Generator()
     for epoch in range(config.local_epochs):
         seeds = [SeedTree(task.seed).at("shuffle", epoch).seed() for task in tasks]
@@ -130,10 +137,12 @@ def _steps(tasks: Sequence[ClientTask], indices: Sequence[Tensor]) -> Iterator[t
             for n, seed in zip(samples, seeds, strict=True)
         ]
         order = held.gather(1, pad_sequence(orders, batch_first=True))
-        for start, size in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), strict=True):
-            place = torch.arange(int(size.max()))
+        steps: list[tuple[Tensor, Tensor]] = []
+        for start, size, most in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), largest, strict=True):
+            place = torch.arange(most)
             picked = order.gather(1, (start + place).clamp(max=order.shape[1] - 1))
-            yield picked, (place < size) / size
+            steps.append((picked, (place < size) / size))
+        yield from upload(steps, device)
 
 
 def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
@@ -146,13 +155,17 @@ def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
 
 
 def _checked(
-    tasks: Sequence[ClientTask], deltas: Params, losses: Tensor, sizes: Tensor
-) -> tuple[list[int], list[float]]:
-    """Return how many samples each client has seen, and its mean loss over them; all must be finite."""
-    if not bool(losses.isfinite().all()) or first_non_finite(deltas):
+    tasks: Sequence[ClientTask], deltas: Params, answer: Params, losses: Tensor, sizes: Tensor
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return how many samples each client holds, and its mean loss over all that it saw.
+
+    All must be finite; ``answer`` is what of the updates has come to the CPU.
+    """
+    if not bool(losses.isfinite().all()) or first_non_finite(answer):
         raise _first_failure(tasks, losses, deltas)
-    seen = sizes.sum(1)
-    return seen.tolist(), ((losses.double() * sizes).sum(1) / seen).tolist()
+    seen, epochs = sizes.sum(1), tasks[0].config.local_epochs
+    means = (losses.double() * sizes).sum(1) / seen
+    return tuple(number // epochs for number in seen.tolist()), tuple(means.tolist())
 
 
 def _first_failure(tasks: Sequence[ClientTask], losses: Tensor, deltas: Params) -> DivergenceError:

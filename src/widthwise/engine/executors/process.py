@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,9 @@ class ProcessExecutor:
     worker, into which it writes its reports (``engine.codec``); the parent has copied them when it hands out
     the next stack. Who trains whom has no effect on the result.
 
+    On CUDA devices, which workers take in turn, each worker has data and modules of its own and fetches the
+    global tensors once a round; several on one device hide from it the time in which Python makes steps.
+
     Args:
         runner: Copied into every worker once; its data are moved to shared memory.
         workers: Number of processes.
@@ -43,6 +47,7 @@ class ProcessExecutor:
     def __init__(self, runner: ClientRunner, workers: int, address: str | None = None) -> None:
         self._runner, self._workers = runner, workers
         self._shared: Broadcast | None = None
+        self._round = 0  # of this executor: tells workers when the global tensors are new
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._slabs: list[Tensor] = []
@@ -68,12 +73,12 @@ class ProcessExecutor:
         model = sum(value.nbytes for value in broadcast.params.values())
         size = SPARE_BYTES + 2 * max(reported * model, STACK_BYTES)
         with script_hidden(unless=any(type(part).__module__ in SCRIPT for part in own_parts)):
-            for _ in range(self._workers):
+            for worker in range(self._workers):
                 ours, theirs = context.Pipe()
                 slab = torch.empty(size, dtype=torch.uint8)  # its pages are taken as they are used
                 slab.share_memory_()  # type: ignore[no-untyped-call]
                 process = context.Process(
-                    target=_work, args=(theirs, self._runner, self._shared, slab), daemon=True
+                    target=_work, args=(theirs, self._runner.at(worker), self._shared, slab), daemon=True
                 )
                 process.start()
                 theirs.close()
@@ -98,6 +103,7 @@ class ProcessExecutor:
             for shared, fresh in zip(_groups(self._shared), _groups(broadcast), strict=True):
                 for name, value in fresh.items():
                     shared[name].copy_(value)
+        self._round += 1
         self._idle, self._busy = list(self._pipes), {}
         yield from in_order(self, self._runner.stacks(assignments), WINDOW * self._workers)
 
@@ -110,7 +116,7 @@ class ProcessExecutor:
         """Send a stack to an idle worker."""
         pipe = self._idle.pop()
         try:
-            pipe.send_bytes(pickle.dumps(stack, protocol=5))
+            pipe.send_bytes(pickle.dumps((self._round, stack), protocol=5))
         except BrokenPipeError:
             raise self._died(pipe, stack[0]) from None
         self._busy[pipe] = number, stack
@@ -176,11 +182,14 @@ def _memory(slab: Tensor) -> memoryview:
 def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, slab: Tensor) -> None:
     # The parent alone answers Ctrl-C; a worker ends when its pipe closes, also if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    current = 0
     while True:
         try:
-            stack = pickle.loads(pipe.recv_bytes())
+            number, stack = pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
             return
+        if number != current:  # what lies in the shared memory is new, and so is the object
+            current, broadcast = number, replace(broadcast)
         try:
             message = encode_answers(runner(broadcast, stack), into=_memory(slab))
             answer = _SENT + message if isinstance(message, bytearray) else _IN_SLAB

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from math import ceil, floor
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -44,6 +45,8 @@ class _Job(NamedTuple):
 class RayExecutor:
     """One actor per worker, with one core and one thread; each takes the next client as soon as it is free.
 
+    On CUDA devices an actor also asks for its share of one (`gpu_share`), and sees that one alone.
+
     Data, partition, width space and objective are stored in Ray once, the global tensors once a round; the
     actors of a node read both where they lie. The stack of an actor that is lost is trained again by another
     one, which gives the same bits.
@@ -73,6 +76,8 @@ class RayExecutor:
         self._open = ExitStack()
         self._stored: Any = None
         self._broadcast: Any = None
+        self._round = 0  # of this executor: tells actors when the global tensors are new
+        self._gpu = 0.0
         self._todo: deque[_Job] = deque()
         self._idle: list[Any] = []
         #: What an actor was asked -> the actor, and the job; None where it has still to start.
@@ -123,16 +128,22 @@ class RayExecutor:
             RunError: if a client fails, its worker is lost again and again, or no worker can start.
         """
         if self._stored is None:
+            if self._runner.device.type == "cuda":
+                gpus = int(self._ray.cluster_resources().get("GPU", 0))
+                self._gpu = gpu_share(self._workers, gpus)
             self._stored = self._ray.put(self._packed_runner())
             for _ in range(self._workers):
                 self._start()
         self._broadcast = self._ray.put(pack(broadcast))
+        self._round += 1
         self._losses.clear()
         yield from in_order(self, self._runner.stacks(assignments), WINDOW * self._workers)
 
     def _packed_runner(self) -> Packed:
         try:
-            return pack(self._runner)
+            return pack(
+                self._runner.at(0)
+            )  # whatever its number, Ray shows an actor its own device as the first
         except Exception as error:
             raise RunError(
                 f"the data set or objective cannot be sent to workers ({type(error).__name__}: {error}), but "
@@ -141,7 +152,7 @@ class RayExecutor:
             ) from error
 
     def _start(self) -> None:
-        actor = self._ray.remote(num_cpus=1)(_Worker).remote()
+        actor = self._ray.remote(num_cpus=1, num_gpus=self._gpu)(_Worker).remote()
         self._asked[actor.load.remote(self._stored)] = actor, None
 
     @property
@@ -157,7 +168,8 @@ class RayExecutor:
     def _hand_out(self) -> None:
         while self._todo and self._idle:
             actor, job = self._idle.pop(), self._todo.popleft()
-            self._asked[actor.work.remote(self._broadcast, pickle.dumps(job.stack, protocol=5))] = actor, job
+            stack = pickle.dumps(job.stack, protocol=5)
+            self._asked[actor.work.remote(self._broadcast, self._round, stack)] = actor, job
 
     def trained(self) -> list[tuple[int, Sequence[Answer]]]:
         """Wait until an actor is done, has started or is lost; return number and reports of what is done."""
@@ -165,7 +177,8 @@ class RayExecutor:
         done, _ = self._ray.wait(list(self._asked), timeout=START_SECONDS if nobody else None)
         if not done:
             raise RunError(
-                f"no worker has started in {START_SECONDS} s, but each needs a free core of the Ray cluster. "
+                f"no worker has started in {START_SECONDS} s, but each needs a free core of the Ray cluster"
+                f"{f' and {self._gpu:g} of a GPU' if self._gpu else ''}. "
                 "Look at `ray status`, and lower engine.workers or add nodes.",
                 stage="start",
             )
@@ -205,6 +218,25 @@ class RayExecutor:
         self._open.close()
 
 
+def gpu_share(workers: int, gpus: int) -> float:
+    """Return which part of a GPU each actor asks for, so that all find a place and none stands on two.
+
+    Raises:
+        RunError: if there is no GPU.
+
+    Example:
+        >>> gpu_share(workers=3, gpus=2), gpu_share(workers=2, gpus=4)
+        (0.5, 1.0)
+    """
+    if not gpus:
+        raise RunError(
+            "engine.device is 'cuda', but Ray knows of no GPU. Add a node that has one, or write "
+            "engine.device: cpu.",
+            stage="start",
+        )
+    return floor(10_000 / ceil(workers / gpus)) / 10_000  # Ray counts in ten-thousandths
+
+
 def _knock(address: str) -> None:
     """Raise at once what Ray would find out in two minutes."""
     host, _, port = address.rpartition(":")
@@ -227,15 +259,18 @@ class _Worker:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
+        self._round = 0
 
     def load(self, runner: Packed) -> None:
         """Make ready for the run."""
         self._runner: ClientRunner = unpack(runner)
 
-    def work(self, broadcast: Packed, stack: bytes) -> Message:
-        """Train a stack."""
+    def work(self, broadcast: Packed, number: int, stack: bytes) -> Message:
+        """Train a stack; the global tensors are unpacked once in each round of the executor."""
+        if number != self._round:
+            self._round, self._broadcast = number, unpack(broadcast)
         try:
-            return pickle.PickleBuffer(encode_answers(self._runner(unpack(broadcast), pickle.loads(stack))))
+            return pickle.PickleBuffer(encode_answers(self._runner(self._broadcast, pickle.loads(stack))))
         except RunError as error:
             return encode_failure(error)
 

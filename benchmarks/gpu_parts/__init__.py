@@ -1,0 +1,1 @@
+"""What ``benchmarks/gpu.py`` is made of."""

@@ -1,0 +1,123 @@
+"""Where tensors lie: many of them moved in one copy, random numbers and kernels of a device.
+
+A CUDA device works on while Python makes the next step, as long as nobody asks it for a value. So a client's
+tensors travel twice only: ``upload`` waits for nothing, and ``download`` is the one place that waits.
+On the CPU all of this does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from math import ceil
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+T = TypeVar("T")
+
+CPU = torch.device("cpu")
+
+ALIGNMENT = 64
+"""Bytes. Where torch's allocator puts tensors: what is computed from them must not depend on the way here."""
+
+
+def upload(values: T, device: torch.device) -> T:
+    """Return values whose tensors lie on a device, moved from the host in one copy.
+
+    Args:
+        values: Tensors of the host in any nesting of dictionaries, lists and tuples; what is none stays.
+        device: Where they are needed. The CPU: they are returned as they are.
+
+    Example:
+        >>> upload({"w": torch.ones(2)}, CPU)["w"].tolist()
+        [1.0, 1.0]
+    """
+    return values if device.type == "cpu" else _moved(values, device)
+
+
+def download(values: T, device: torch.device) -> T:
+    """Return values whose tensors lie on the host, moved from a device in one copy; waits for it.
+
+    Args:
+        values: Tensors of the device in any nesting of dictionaries, lists and tuples; what is none stays.
+        device: Where they lie. The CPU: they are returned as they are.
+    """
+    return values if device.type == "cpu" else _moved(values, CPU)
+
+
+def _moved(values: T, device: torch.device) -> T:
+    leaves, tree = tree_flatten(values)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for place, arrived in zip(places, carried([leaves[place] for place in places], device), strict=True):
+        leaves[place] = arrived
+    moved: T = tree_unflatten(leaves, tree)
+    return moved
+
+
+@torch.no_grad()
+def carried(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Return copies of tensors that lie on one device, on another: in a single transfer of all bytes.
+
+    A transfer costs some ten microseconds, however small, and a model has dozens of tensors. They are
+    gathered where they lie, and what arrives is seen through views. Memory of the host is pinned, so that
+    towards a device nobody waits; torch keeps it until the copy is done.
+    """
+    if not tensors:
+        return []
+    source = tensors[0].device
+    ends = list(accumulate(ceil(value.nbytes / ALIGNMENT) * ALIGNMENT for value in tensors))
+    packed, arrived = _buffer(ends[-1], source, device), _buffer(ends[-1], device, source)
+    torch._foreach_copy_(_views(packed, ends, tensors), list(tensors))
+    arrived.copy_(packed, non_blocking=True)
+    if source.type == "cuda" and device.type == "cpu":
+        torch.cuda.current_stream(source).synchronize()
+    return _views(arrived, ends, tensors)
+
+
+def _buffer(size: int, device: torch.device, other: torch.device) -> Tensor:
+    pinned = device.type == "cpu" and other.type == "cuda"
+    return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
+
+
+def _views(buffer: Tensor, ends: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
+    return [
+        buffer[start : start + value.nbytes].view(value.dtype).view(value.shape)
+        for start, value in zip([0, *ends], like, strict=False)
+    ]
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device = CPU) -> Iterator[None]:
+    """Seed the generators of the CPU and of a device inside the context; their former states come back.
+
+    Args:
+        seed: The seed, or None to go on from where they are.
+        device: Whose numbers may be drawn beside the CPU's.
+    """
+    own = [device.index] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=own, device_type="cuda"):
+        if seed is not None:
+            # Not torch.manual_seed: on a machine without CUDA it keeps each call in a list that only grows.
+            torch.default_generator.manual_seed(seed)
+            for index in own:
+                torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
+@contextmanager
+def working_on(device: torch.device) -> Iterator[None]:
+    """Make a CUDA device the current one, with convolutions that are exact and repeat themselves.
+
+    Torch lets cuDNN round the factors of float32 convolutions to 10 bits (TF32) and sum in any order. Inside
+    the context it does neither; the former settings come back. On the CPU nothing changes.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+    with torch.cuda.device(device), exact:
+        yield
