@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from widthwise.report.style import Look, Plot, canvas, legend_below, looks
 
@@ -35,7 +36,10 @@ def cost_law(document: Document) -> Plot:
             ends = [min(row["mac_ratio"] for row in rows), 1.0]
             panel.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", label="time = MACs")
             panel.set(title=precision, xlabel="MACs / MACs at full width", xscale="log", yscale="log")
-            _plain_ticks(panel, (0.05, 0.1, 0.25, 0.5, 1.0), (0.05, 0.1, 0.25, 0.5, 1.0))
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_major_locator(FixedLocator((0.05, 0.1, 0.25, 0.5, 1.0)))
+                _plain(axis, "{x:g}")
+            panel.minorticks_off()
         axes[0].set_ylabel("time / time at full width")
         legend_below(figure, axes[0])
     title = "Time of local training against multiply-accumulates"
@@ -69,8 +73,8 @@ def registered_clients(document: Document) -> Plot:
     """Draw peak memory against registered clients."""
     rows = document["rows"]
     with canvas(size=(4.8, 2.7)) as (figure, (axes,)):
-        _memory(axes, rows, "clients", "registered clients", ("server_mib", "worker_mib"))
-        axes.set_ylim(bottom=0)
+        _memory(axes, rows, "clients", "registered clients")
+        axes.set_ylim(0, 1.1 * max(row["server_mib"] for row in rows))
         legend_below(figure, axes)
     title = "Peak memory against registered clients"
     return Plot("registered_clients", title, f"{title}. {_told_memory(rows, 'clients')}.", figure)
@@ -79,13 +83,15 @@ def registered_clients(document: Document) -> Plot:
 def cohort(document: Document) -> Plot:
     """Draw peak memory against the cohort, beside what its models would take, for each kind of round."""
     by_method = {name: list(some) for name, some in groupby(document["rows"], lambda row: row["method"])}
-    with canvas(len(by_method), size=(2.6 * len(by_method) + 0.3, 2.7)) as (figure, axes):
+    with canvas(len(by_method), size=(2.4 * len(by_method) + 0.8, 2.7)) as (figure, axes):
         for panel, (name, rows) in zip(axes, by_method.items(), strict=True):
-            _memory(panel, rows, "cohort", "cohort", ("server_mib", "worker_mib"))
+            _memory(panel, rows, "cohort", "cohort")
             models = [row["models_mib"] for row in rows]
             cohorts = [row["cohort"] for row in rows]
             panel.plot(cohorts, models, color=GREY, linewidth=1, linestyle="--", label="cohort x model")
             panel.set(title=name, yscale="log")
+            panel.label_outer()
+            _plain(panel.yaxis)
         legend_below(figure, axes[0])
     title = "Peak memory against the cohort"
     told = "; ".join(f"{name}: {_told_memory(rows, 'cohort')}" for name, rows in by_method.items())
@@ -98,7 +104,7 @@ def peers(document: Document) -> Plot:
     found = {name: fastest_first(document, name)[::-1] for name in settings}
     colours = {peer: look.colour for peer, look in looks(_distinct(document["rows"], "peer")).items()}
     told = []
-    with canvas(len(settings), size=(3.2 * len(settings) + 0.2, 2.4), share_y=False) as (figure, axes):
+    with canvas(len(settings), size=(3.2 * len(settings) + 0.2, 2.6), share_y=False) as (figure, axes):
         for panel, (name, variants) in zip(axes, found.items(), strict=True):
             labels = [f"{v[0]['peer']} {v[0]['precision']}" for v in variants]
             speeds = [speed(v) for v in variants]
@@ -107,7 +113,8 @@ def peers(document: Document) -> Plot:
             panel.set(title=name, xlabel="samples / s")
             panel.margins(x=0.25)
             panel.grid(axis="y", visible=False)
-            panel.ticklabel_format(axis="x", style="plain")
+            panel.xaxis.set_major_locator(MaxNLocator(3))
+            _plain(panel.xaxis)
             listed = ", ".join(f"{label} {value:,.0f}" for label, value in zip(labels, speeds, strict=True))
             told.append(f"{name}: {listed}")
     title = "Samples trained a second by simulators on the same work"
@@ -131,28 +138,25 @@ def _line(axes: Axes, rows: Sequence[Row], x: str, y: str, look: Look, label: st
     )
 
 
-def _memory(axes: Axes, rows: Sequence[Row], key: str, words: str, kinds: Sequence[str]) -> None:
-    names = {"server_mib": "server", "worker_mib": "a worker"}
-    for kind, look in zip(kinds, looks(kinds).values(), strict=True):
-        _line(axes, rows, key, kind, look, names[kind])
+def _memory(axes: Axes, rows: Sequence[Row], key: str, words: str) -> None:
+    for name, look in looks(["server", "worker"]).items():
+        _line(axes, rows, key, f"{name}_mib", look, name)
     axes.set(xlabel=words, ylabel="peak memory (MiB)", xscale="log")
+    _plain(axes.xaxis)
 
 
 def _told_memory(rows: Sequence[Row], key: str) -> str:
-    first, last = rows[0], rows[-1]
-    return ", ".join(
-        f"{who} {first[kind]:.0f} MiB with {first[key]:,} and {last[kind]:.0f} with {last[key]:,}"
-        for who, kind in (("server", "server_mib"), ("worker", "worker_mib"))
-    )
+    (first, last), told = (rows[0], rows[-1]), []
+    for who in ("server", "worker"):
+        least, most = first[f"{who}_mib"], last[f"{who}_mib"]
+        told.append(f"{who} {least:.0f} MiB with {first[key]:,} and {most:.0f} with {last[key]:,}")
+    return ", ".join(told)
 
 
-def _plain_ticks(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    """Write the ticks of logarithmic axes as numbers, and no others."""
-    axes.set_xticks(x)
-    axes.set_yticks(y)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ScalarFormatter())
-        axis.set_minor_formatter(NullFormatter())
+def _plain(axis: Axis, form: str = "{x:,.0f}") -> None:
+    """Write numbers at the ticks of an axis: powers of ten would be formulas, which figures do not have."""
+    axis.set_major_formatter(StrMethodFormatter(form))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def size_of(figure: Figure) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from .memory import peak_bytes
 from .synthetic import DIGITS, Work, in_fresh_processes, watched
 
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
-COHORT, POOL, TINY = 100, 20_000, (10, 20)
+COHORT, POOL, TINY = 100, 20_000, (10,)
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure; the ways to run a work are repeated in turn."""
     executors = ["process", *(["ray"] if options.ray else [])]
-    counts = [1, *(2**k for k in range(1, 20) if 2**k < options.most), *{options.most} - {1}]
+    counts = _counts(options.most)
     for work in TINY if options.tiny else WORK:
         ways: dict[tuple[str, int], Callable[[], list[float]]] = {
             ("serial", 1): partial(_seconds, work, "serial", 1)
@@ -56,6 +56,11 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
             for way, measure in ways.items():
                 found[way] += measure()
         yield from _speed_ups(work, {way: statistics.median(seconds) for way, seconds in found.items()})
+
+
+def _counts(most: int) -> list[int]:
+    """Return powers of two up to a number of processes, and that number."""
+    return [*(2**k for k in range(most.bit_length()) if 2**k < most), most]
 
 
 def _seconds(work: Work, executor: str, workers: int) -> list[float]:

@@ -178,6 +178,16 @@ def test_scaling_takes_speed_ups_from_one_process_of_the_same_kind() -> None:
     )
 
 
+def test_scaling_doubles_the_processes_up_to_the_most() -> None:
+    assert [scaling._counts(most) for most in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+@pytest.mark.parametrize("name", cohort.METHODS)
+def test_cohort_has_valid_work_for_every_method(name: str) -> None:
+    fed = cohort._work(name, 10).federation()
+    assert (fed.task.num_clients, fed.training.cohort) == (3000, 10)
+
+
 def test_overhead_and_aggregation_headlines_take_their_rows() -> None:
     rows = [
         {"work": "CNN", "share": 0.975, "engine_ms_per_client": 9.0, "bare_ms_per_client": 9.0},
