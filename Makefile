@@ -1,8 +1,9 @@
 # make demo   trains the methods on the bundled digits and writes an HTML report
 # make test   lint, types and all tests
 # make lint   ruff and mypy alone
-# make bench  measures speed (ratios of two things timed in one run)
+# make bench  measures speed and memory and writes docs/performance.md (on an idle machine)
 # make bench-gpu  compares a GPU with the CPU and measures it, in less than six minutes
+# make peers  measures other simulators beside ours, for the same page
 # make compatibility  traces the models of other libraries and writes docs/compatibility.md
 # make clean  removes the environment and caches; runs/ stays
 PYTHON ?= python3
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench bench-gpu compatibility clean
+.PHONY: demo test lint bench bench-gpu peers compatibility clean
 
 demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
@@ -24,10 +25,18 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	for file in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	$(BIN)/python -m benchmarks
 
 bench-gpu: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/gpu.py --json gpu.json
+
+# Copied at the end, so that both results name the same commit.
+peers: $(VENV)/.installed-dev
+	mkdir -p build/benchmarks
+	$(BIN)/python -m benchmarks.peers --out build/benchmarks/peers.json
+	$(BIN)/python -m benchmarks.peers --overhead --out build/benchmarks/peers-overhead.json
+	cp build/benchmarks/peers.json build/benchmarks/peers-overhead.json docs/results/benchmarks/
+	$(BIN)/python -m benchmarks.page
 
 compatibility: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.compatibility

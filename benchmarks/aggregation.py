@@ -6,64 +6,55 @@ are larger than the caches. Compared with ``copy_`` of the very same float32 ten
 own, so that both sides read memory, and copying writes it too; both on one thread, in turn. The order is
 that of a round (largest slices first), and, as the worst case, widths in turn.
 
-    python benchmarks/aggregation.py [--updates N] [--json FILE]
+    python -m benchmarks.aggregation [--out FILE.json]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import os
 import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import torch
 
 from widthwise.aggregation import CoordinateMean
 from widthwise.core.params import Params
 from widthwise.core.records import SliceSpec
-from widthwise.engine.environment import environment
 from widthwise.slicing import trace
-from widthwise.tasks import Signature, resolve_model
+from widthwise.tasks import resolve_model
+
+from .common import Document, Row, grid, in_turn, main
+from .memory import peak_bytes
+from .synthetic import IMAGES
 
 WIDTHS = (1.0, 0.75, 0.5, 0.25)
+UPDATES, TINY = 10_000, 40
 EACH, PARTS = 8, 5
+ORDERED, MIXED = "that of a round, largest slices first", "widths in turn"
 
 Update = tuple[SliceSpec, Params, float]
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return the CPU time of one call, on one thread: other work of the machine counts less."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--updates", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    model = resolve_model("cnn", Signature("image", (3, 32, 32), 10))
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure."""
+    updates, each = (TINY, 1) if options.tiny else (UPDATES, EACH)
+    model = resolve_model("cnn", IMAGES)
     space = trace(model.build(0), model.example_inputs())
     shapes = dict(space.shapes(space.full()))
     generator = torch.Generator().manual_seed(0)
     pool: dict[float, list[Update]] = {
         width: [
             (spec, {n: torch.randn(s, generator=generator) for n, s in space.shapes(spec).items()}, 1.0 + i)
-            for i in range(EACH)
+            for i in range(each)
         ]
         for width in WIDTHS
         for spec in [space.nested(width)]
     }
     # A part of the run: its updates in the order of a round, and with the widths in turn.
-    count = options.updates // PARTS // len(WIDTHS)
-    ordered = [pool[width][i % EACH] for width in WIDTHS for i in range(count)]
-    mixed = [pool[width][i % EACH] for i in range(count) for width in WIDTHS]
+    count = updates // PARTS // len(WIDTHS)
+    ordered = [pool[width][i % each] for width in WIDTHS for i in range(count)]
+    mixed = [pool[width][i % each] for i in range(count) for width in WIDTHS]
     place = {id(u): {n: torch.empty_like(v) for n, v in u[1].items()} for one in pool.values() for u in one}
 
     def copy() -> None:
@@ -72,47 +63,70 @@ def main() -> None:
             for name, value in update[1].items():
                 into[name].copy_(value)
 
-    def folding(updates: list[Update], stats: CoordinateMean) -> Callable[[], None]:
+    def folding(some: list[Update]) -> Callable[[], None]:
+        stats = CoordinateMean(shapes)
+
         def fold() -> None:
-            for spec, delta, weight in updates:
+            for spec, delta, weight in some:
                 stats.add_(space, spec, delta, weight)
 
         return fold
 
-    size = sum(4 * value.numel() for _, delta, _ in ordered for value in delta.values())
-    copy()
-    folding(mixed[:100], CoordinateMean(shapes))()  # warm-up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    one, other = CoordinateMean(shapes), CoordinateMean(shapes)
-    times: dict[str, list[float]] = {"copy": [], "fold": [], "fold, widths in turn": []}
-    for _ in range(PARTS):
-        times["copy"].append(seconds(copy))
-        times["fold"].append(seconds(folding(ordered, one)))
-        times["fold, widths in turn"].append(seconds(folding(mixed, other)))
-    last = seconds(one.mean)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
-    rows = [
-        {
-            "what": what,
-            "gigabytes_per_second": size / statistics.median(found) / 1e9,
-            "ratio_to_copy": statistics.median(t / c for t, c in zip(times["copy"], found, strict=True)),
+    ways = {"copy": copy, ORDERED: folding(ordered), MIXED: folding(mixed)}
+    for way in ways.values():
+        way()
+    before = peak_bytes(os.getpid())
+    times = in_turn(PARTS, ways)
+    grown = peak_bytes(os.getpid()) - before
+    size = sum(value.nbytes for _, delta, _ in ordered for value in delta.values())
+    for order in (ORDERED, MIXED):
+        yield {
+            "order": order,
+            "updates": PARTS * len(ordered),
+            "read_gib": PARTS * size / 2**30,
+            "gb_per_second": size / statistics.median(times[order]) / 1e9,
+            "copy_gb_per_second": size / statistics.median(times["copy"]) / 1e9,
+            "to_copy": statistics.median(c / t for c, t in zip(times["copy"], times[order], strict=True)),
+            "grown_mib": grown / 2**20,
         }
-        for what, found in times.items()
-    ]
-    for row in rows:
-        print(row)
-    facts = {
-        "updates": PARTS * len(ordered),
-        "mib_read": PARTS * size / 2**20,
-        "model_mib": sum(4 * torch.Size(s).numel() for s in shapes.values()) / 2**20,
-        "mean_seconds": last,
-        "grown_mib": grown,
-    }
-    print(facts)
-    if options.json:
-        content = {"rows": rows, **facts, "environment": environment()}
-        options.json.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def headline(document: Document) -> str:
+    """Return the answer in a sentence."""
+    first, *_ = document["rows"]
+    return (
+        f"updates are folded at {first['to_copy']:.2f} of the bandwidth of copying them (aim: at least "
+        f"0.50), {first['gb_per_second']:.1f} GB a second on one thread."
+    )
+
+
+def table(document: Document) -> str:
+    """Return a row for each order."""
+    header = (
+        "order of the updates",
+        "updates",
+        "read (GiB)",
+        "folded (GB/s)",
+        "copied (GB/s)",
+        "folded / copied",
+        "memory grew by (MiB)",
+    )
+    return grid(
+        header,
+        (
+            (
+                row["order"],
+                f"{row['updates']:,}",
+                f"{row['read_gib']:.0f}",
+                f"{row['gb_per_second']:.1f}",
+                f"{row['copy_gb_per_second']:.1f}",
+                f"{row['to_copy']:.2f}",
+                f"{row['grown_mib']:.0f}",
+            )
+            for row in document["rows"]
+        ),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows, table)

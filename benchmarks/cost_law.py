@@ -1,87 +1,116 @@
-"""Is cost real? Wall time of one client's local epoch at each width, as a ratio to full width.
+"""Is cost real? Time of local epochs against width, for every registered model, as a ratio to full width.
 
-The widths are timed in turn, again and again, so that a slow moment of the machine hits all alike; the
-ratio of medians is reported beside the ratio of multiply-accumulates.
+Clients of one width are trained by the engine's serial executor, in stacks where it stacks, on one thread.
+Widths run in turn; medians of CPU seconds are compared with the multiply-accumulates of the slices.
 
-    python benchmarks/cost_law.py [--json FILE]
+    python -m benchmarks.cost_law [--out FILE.json]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-import torch
+from widthwise.core.records import Cohort
+from widthwise.engine import EXECUTORS, Federation
+from widthwise.engine.disk import Disk
+from widthwise.engine.round import Broadcast, RoundPlan, assignments
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
+from widthwise.tasks import MODELS
 
-from widthwise.core.records import ClientTask, LocalConfig
-from widthwise.engine.environment import environment
-from widthwise.slicing import trace
-from widthwise.tasks import ArraySet, Signature, resolve_model
-from widthwise.training import ModuleCache, train
-from widthwise.training.plain import Plain
+from .common import Document, Row, grid, in_turn, main
+from .synthetic import DIGITS, IMAGES, TEXT, Work
 
-WIDTHS = (0.25, 0.5, 0.75, 1.0)
+WIDTHS = (1.0, 0.75, 0.5, 0.25)
+PRECISIONS = ("fp32", "bf16")
+PAPER, TARGETS = "cnn", {0.25: 0.11, 0.5: 0.30}  # the largest time ratios that its best precision should have
+SMALL = {"mlp": 100, "cnn-small": 20}  # so many clients, or there would be nothing to time
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    signature = Signature("image", (3, 32, 32), 10)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (options.samples, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    labels = torch.randint(0, 10, (options.samples,), generator=generator)
-    classes = tuple(str(i) for i in range(10))
-    data = ArraySet("random", signature, classes, images, labels, (127.5,) * 3, (64.0,) * 3)
-    spec_of_model = resolve_model("cnn", signature)
-    model = spec_of_model.build(0)
-    space = trace(model, spec_of_model.example_inputs())
-    params = {name: value.detach() for name, value in model.named_parameters()}
-    cache = ModuleCache(space)
-    config = LocalConfig(1, 32, 0.01, 0.9, 1e-4, 10.0)
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure."""
+    for name in SMALL if options.tiny else MODELS.names():
+        for precision in PRECISIONS:
+            yield from _ratios(_work(name), precision, repeats=1 if options.tiny else 5)
 
-    def epoch(width: float) -> float:
-        spec = space.nested(width)
-        task = ClientTask(0, 0, spec, spec, width, space.take(params, spec), {}, {}, config, seed=0)
-        start = time.perf_counter()
-        train(
-            task,
-            space=space,
-            module_for=cache,
-            dataset=data,
-            indices=torch.arange(options.samples),
-            objective=Plain(),
-        )
-        return time.perf_counter() - start
 
-    for width in WIDTHS:  # warm-up: kernels are compiled for each shape once
-        epoch(width)
-    seconds: dict[float, list[float]] = {width: [] for width in WIDTHS}
-    for _ in range(options.repeats):
-        for width in WIDTHS:
-            seconds[width].append(epoch(width))
-    full = statistics.median(seconds[1.0])
-    rows = [
-        {
+def _work(model: str) -> Work:
+    if model in SMALL:
+        return Work(model, model, DIGITS, SMALL[model], SMALL[model], samples=20, batch=10, rounds=1)
+    signature = IMAGES if "image" in MODELS[model].value.kinds else TEXT
+    return Work(model, model, signature, clients=1, cohort=1, samples=128, batch=32, rounds=1)
+
+
+def _ratios(work: Work, precision: str, repeats: int) -> Iterator[Row]:
+    fed = work.federation(precision=precision)
+    epoch = _epochs(fed)
+    found = in_turn(repeats, {str(width): partial(epoch, width) for width in WIDTHS})
+    samples = work.clients * work.samples
+    seconds = {width: statistics.median(found[str(width)]) / samples for width in WIDTHS}
+    macs = {width: fed.space.macs(fed.space.nested(width)) for width in WIDTHS}
+    for width in WIDTHS:
+        yield {
+            "model": work.model,
+            "precision": precision,
             "width": width,
-            "ms_per_sample": 1e3 * statistics.median(seconds[width]) / options.samples,
-            "time_ratio": statistics.median(seconds[width]) / full,
-            "mac_ratio": space.macs(space.nested(width)) / space.macs(space.full()),
+            "ms_per_sample": 1e3 * seconds[width],
+            "gflops": 6 * macs[width] / seconds[width] / 1e9,  # a step is three passes, a MAC two operations
+            "time_ratio": seconds[width] / seconds[1.0],
+            "mac_ratio": macs[width] / macs[1.0],
         }
-        for width in WIDTHS
+
+
+def _epochs(fed: Federation) -> Callable[[float], None]:
+    """Return what trains all clients at a width."""
+    task, state = fed.task, ServerState.initial(fed)
+    runner = ClientRunner(task.train, task.partition, fed.space, fed.method.objective, fed.engine.stack)
+    executor, everybody = EXECUTORS["serial"].value(runner, 1), tuple(range(task.num_clients))
+
+    def epoch(width: float) -> None:
+        plan = RoundPlan(Cohort(0, everybody), dict.fromkeys(everybody, width))
+        handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
+        deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
+
+    return epoch
+
+
+def table(document: Document) -> str:
+    """Return time ratios, and in brackets those of multiply-accumulates."""
+    narrow = WIDTHS[1:]
+    header = ("model", "precision", "ms a sample", "GFLOP/s", *(f"width {width:g}" for width in narrow))
+    lines = []
+    for (model, precision), found in groupby(document["rows"], lambda row: (row["model"], row["precision"])):
+        full, *others = found
+        lines.append(
+            (
+                model,
+                precision,
+                f"{full['ms_per_sample']:.3g}",
+                f"{full['gflops']:.0f}",
+                *(f"{row['time_ratio']:.3f} ({row['mac_ratio']:.3f})" for row in others),
+            )
+        )
+    return grid(header, lines)
+
+
+def headline(document: Document) -> str:
+    """Return the ratios of the paper's network at the precision that trains it fastest."""
+    paper = [row for row in document["rows"] if row["model"] == PAPER]
+    best = min((row for row in paper if row["width"] == 1.0), key=lambda row: row["ms_per_sample"])
+    said = [
+        f"{row['time_ratio']:.3f} at width {row['width']:g} (MACs {row['mac_ratio']:.3f}, "
+        f"aim: at most {TARGETS[row['width']]:.2f})"
+        for row in paper
+        if row["precision"] == best["precision"] and row["width"] in TARGETS
     ]
-    for row in rows:
-        print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    if options.json:
-        options.json.write_text(json.dumps({"rows": rows, "environment": environment()}, indent=2) + "\n")
+    return f"the paper's CNN takes {', '.join(said)} of its time at full width, in {best['precision']}."
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows, table)

@@ -3,7 +3,7 @@
 Rounds of many clients on each executor in turn, after two that start its workers; ``engine.stack`` is 1. A
 model that takes next to no time shows what handing out costs, a large one what its tensors add.
 
-    python benchmarks/executors.py [--clients N] [--workers N] [--repeats N]
+    python -m benchmarks.executors [--workers N] [--out FILE.json]
 """
 
 from __future__ import annotations
@@ -13,38 +13,61 @@ import os
 import statistics
 import time
 from collections import deque
+from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from widthwise.engine import EXECUTORS, Federation
 from widthwise.engine.disk import Disk
 from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
-from widthwise.studies.build import build
-from widthwise.studies.config import RunConfig
 
-MODELS: dict[str, Any] = {
-    "mlp [16]": {"name": "mlp", "hidden": [16]},
-    "cnn-small": "cnn-small",
-    "mlp [1024, 1024]": {"name": "mlp", "hidden": [1024, 1024]},
-}
+from .common import Document, Row, grid, main
+from .synthetic import DIGITS, Work
+
+CLIENTS = 100
+WORK = (
+    Work("MLP 64-16-10", "mlp", DIGITS, CLIENTS, CLIENTS, 18, batch=16, rounds=1, options={"hidden": (16,)}),
+    Work("small CNN", "cnn-small", DIGITS, CLIENTS, CLIENTS, 18, batch=16, rounds=1),
+    Work(
+        "MLP 64-1024-1024-10",
+        "mlp",
+        DIGITS,
+        CLIENTS,
+        CLIENTS,
+        18,
+        batch=16,
+        rounds=1,
+        options={"hidden": (1024, 1024)},
+    ),
+)
 
 
-def federation(model: Any, clients: int) -> Federation:
-    return build(
-        RunConfig(
-            task={"dataset": "digits", "model": model, "clients": clients, "partition": {"kind": "iid"}},
-            method={"name": "heterofl"},
-            training={"rounds": 1, "cohort": clients, "local_epochs": 1, "batch_size": 16},
-        )
-    )
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what this benchmark can be told."""
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="one per core by default")
 
 
-def seconds(fed: Federation, name: str, workers: int, repeats: int) -> list[float]:
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure; Ray's executor only where Ray is installed."""
+    names = [name for name in EXECUTORS.names() if name != "ray" or (find_spec("ray") and not options.tiny)]
+    for work in WORK[:1] if options.tiny else WORK:
+        fed = work.federation()
+        for name in names:
+            found = _seconds(fed, name, options.workers, repeats=1 if options.tiny else 5)
+            yield {
+                "work": work.name,
+                "executor": name,
+                "workers": 1 if name == "serial" else options.workers,
+                "ms_per_client": 1e3 * statistics.median(found) / work.clients,
+            }
+
+
+def _seconds(fed: Federation, name: str, workers: int, repeats: int) -> list[float]:
     """Return what rounds take."""
-    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, 1)
+    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, stack=1)
     plan, state = plan_round(fed, ServerState.initial(fed))
     handed_out = list(assignments(fed, state, plan, Disk(Path("nowhere"))))
     taken = []
@@ -56,23 +79,20 @@ def seconds(fed: Federation, name: str, workers: int, repeats: int) -> list[floa
     return taken[2:]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    names = [name for name in EXECUTORS.names() if name != "ray" or find_spec("ray")]
-    print(f"| model | {' | '.join(f'{name} (ms a client)' for name in names)} | ray / process |")
-    print(f"|{'---|' * (len(names) + 2)}")
-    for label, model in MODELS.items():
-        fed = federation(model, options.clients)
-        found = {
-            name: statistics.median(seconds(fed, name, options.workers, options.repeats)) for name in names
-        }
-        cells = [f"{1000 * value / options.clients:.2f}" for value in found.values()]
-        print(f"| {label} | {' | '.join(cells)} | {found.get('ray', 0) / found['process']:.2f} |", flush=True)
+def table(document: Document) -> str:
+    """Return a row for each work."""
+    by_work = {
+        work: {row["executor"]: row for row in found}
+        for work, found in groupby(document["rows"], lambda row: row["work"])
+    }
+    names = list(dict.fromkeys(row["executor"] for row in document["rows"]))
+    workers = {row["executor"]: row["workers"] for row in document["rows"]}
+    header = ("work", *(f"{name}, {workers[name]} (ms a client)" for name in names))
+    return grid(
+        header,
+        ((work, *(f"{of[name]['ms_per_client']:.2f}" for name in names)) for work, of in by_work.items()),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows, table, arguments)

@@ -4,127 +4,112 @@
 * Group norm in bfloat16: ours against torch's own kernel, forward and backward.
 * A batch size that was not met before against the same one later: what compiling its convolutions costs.
 
-    python benchmarks/hot_path.py [--json FILE]
+    python -m benchmarks.hot_path [--out FILE.json]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from widthwise.core.records import ClientTask, LocalConfig
-from widthwise.engine.environment import environment
 from widthwise.slicing import WidthSpace, trace
 from widthwise.slicing.kernels import group_norm
-from widthwise.tasks import ArraySet, Dataset, Signature, TextSet, resolve_model
+from widthwise.tasks import Dataset, Signature, resolve_model
 from widthwise.training import ModuleCache, train
 from widthwise.training.plain import Plain
 from widthwise.training.stacked import train_stack
 
+from .common import Document, Row, grid, in_turn, main
+from .synthetic import IMAGES, random_samples
+
 SAMPLES, BATCH = 20, 10
 STACKS = (1, 5, 25, 50, 100)
+# Channels and sides of the paper's network at widths 1 and .25, and batch sizes that nothing else uses.
+NORMS = ((64, 32), (128, 16), (256, 8), (16, 32), (32, 16), (64, 8))
+SIZES = (31, 29, 23, 19, 17, 13, 11, 7, 5, 3)
+MODELS: tuple[tuple[str, dict[str, Any], Signature], ...] = (
+    ("mlp", {"hidden": (64,)}, Signature("features", (64,), 10)),
+    ("gpt", {"dim": 32, "depth": 2}, Signature("text", (20,), 60)),
+)
 
 
-def in_turn(repeats: int, **ways: Callable[[], object]) -> Mapping[str, float]:
-    """Return the median CPU seconds of each way, all of them run in turn after a first run of each."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats + 1):
-        for name, way in ways.items():
-            start = time.process_time()
-            way()
-            if repeat:
-                seconds[name].append(time.process_time() - start)
-    return {name: statistics.median(found) for name, found in seconds.items()}
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure."""
+    repeats = 1 if options.tiny else 9
+    yield from _stacks(
+        MODELS[:1] if options.tiny else MODELS, STACKS[:2] if options.tiny else STACKS, repeats
+    )
+    yield from _norms(NORMS[-1:] if options.tiny else NORMS, repeats)
+    yield from _first_batches((0.25,) if options.tiny else (0.25, 1.0), SIZES[-2:] if options.tiny else SIZES)
 
 
-def stacks(repeats: int) -> list[dict[str, Any]]:
+def _stacks(models: Any, sizes: tuple[int, ...], repeats: int) -> Iterator[Row]:
     """Compare stacks of several sizes with clients alone, for matrix-product models."""
-    rng, total = torch.Generator().manual_seed(0), 100 * SAMPLES
-    rows = Signature("features", (64,), 10)
-    values, targets = torch.randn(total, 64, generator=rng), torch.randint(0, 10, (total,), generator=rng)
-    text = Signature("text", (20,), 60)
-    tokens = torch.randint(0, 60, (total + 20,), generator=rng).to(torch.uint8)
-    names = tuple(str(i) for i in range(60))
-    cases: list[tuple[str, dict[str, Any], Dataset]] = [
-        ("mlp", {"hidden": [64]}, ArraySet("x", rows, names[:10], values, targets, (0.0,) * 64, (1.0,) * 64)),
-        ("gpt", {"dim": 32, "depth": 2}, TextSet("x", text, names, tokens, torch.arange(total))),
-    ]
-    found = []
-    for name, options, dataset in cases:
-        spec = resolve_model(name, dataset.signature, options)
+    for name, options, signature in models:
+        dataset = random_samples(signature, 100 * SAMPLES)
+        spec = resolve_model(name, signature, options)
         model = spec.build(0)
         space = trace(model, spec.example_inputs())
-        ways = clients(space, model, dataset)
-        seconds = in_turn(repeats, **ways)
-        alone = seconds.pop("alone")
-        for way, value in seconds.items():
-            size = int(way.removeprefix("stack_"))
-            found.append({"model": name, "clients": size, "gain": alone / (value / size)})
-            print(
-                f"{name}: a client in a stack of {size} costs 1/{found[-1]['gain']:.1f} of one alone",
-                flush=True,
-            )
-    return found
+        alone, stack = _clients(space, model, dataset)
+        ways = {"alone": alone} | {str(size): partial(stack, size) for size in sizes}
+        seconds = {way: statistics.median(found) for way, found in in_turn(repeats, ways).items()}
+        for size in sizes:
+            gain = seconds["alone"] / (seconds[str(size)] / size)
+            yield {"part": "stack", "model": name, "clients": size, "gain": gain}
 
 
-def clients(space: WidthSpace, model: nn.Module, dataset: Dataset) -> dict[str, Callable[[], object]]:
-    """Return ways to train: one client alone, and stacks."""
+def _clients(
+    space: WidthSpace, model: nn.Module, dataset: Dataset
+) -> tuple[Callable[[], object], Callable[[int], object]]:
+    """Return how one client is trained alone, and how so many are in a stack."""
     params = {name: value.detach() for name, value in model.named_parameters()}
     config, full, cache = LocalConfig(1, BATCH, 0.1, 0.9, 1e-4, 10.0), space.full(), ModuleCache(space)
     tasks = [ClientTask(i, 0, full, full, 1.0, params, {}, {}, config, seed=i) for i in range(max(STACKS))]
     own = [torch.arange(SAMPLES * i, SAMPLES * (i + 1)) for i in range(max(STACKS))]
+    given: dict[str, Any] = {"space": space, "module_for": cache, "dataset": dataset}
 
     def alone() -> object:
-        return train(
-            tasks[0], space=space, module_for=cache, dataset=dataset, indices=own[0], objective=Plain()
-        )
+        return train(tasks[0], indices=own[0], objective=Plain(), **given)
 
-    def stack(size: int) -> Callable[[], object]:
-        return lambda: train_stack(
-            tasks[:size], space=space, module_for=cache, dataset=dataset, indices=own[:size]
-        )
+    def stack(size: int) -> object:
+        return train_stack(tasks[:size], indices=own[:size], **given)
 
-    return {"alone": alone, **{f"stack_{size}": stack(size) for size in STACKS}}
+    return alone, stack
 
 
-def norms(repeats: int) -> list[dict[str, Any]]:
-    """Compare group norms in bfloat16, in the shapes of the paper's network at widths 1 and .25."""
-    found = []
-    for channels, side in ((64, 32), (128, 16), (256, 8), (16, 32), (32, 16), (64, 8)):
+def _norms(shapes: tuple[tuple[int, int], ...], repeats: int) -> Iterator[Row]:
+    """Compare group norms in bfloat16."""
+    for channels, side in shapes:
         x = torch.randn(32, channels, side, side).to(memory_format=torch.channels_last).bfloat16()
         x.requires_grad_()
-        scale, shift = torch.ones(channels), torch.zeros(channels)
+        given = (channels // 8, torch.ones(channels), torch.zeros(channels), 1e-5)
         grad = torch.randn_like(x)
 
-        def step(norm: Callable[..., Tensor], *given: Any, x: Tensor = x, grad: Tensor = grad) -> object:
+        def step(
+            norm: Callable[..., Tensor], x: Tensor = x, given: Any = given, grad: Tensor = grad
+        ) -> object:
             return torch.autograd.grad(norm(x, *given), x, grad)
 
-        given = (channels // 8, scale, shift, 1e-5)
-        seconds = in_turn(
-            repeats,
-            ours=lambda given=given, step=step: step(group_norm, *given),
-            torchs=lambda given=given, step=step: step(torch.nn.functional.group_norm, *given),
-        )
-        found.append({"channels": channels, "side": side, "gain": seconds["torchs"] / seconds["ours"]})
-        print(f"group norm, {channels} channels of {side} x {side}: gain {found[-1]['gain']:.1f}", flush=True)
-    return found
+        ways = {"ours": partial(step, group_norm), "torch's": partial(step, nn.functional.group_norm)}
+        seconds = {way: statistics.median(found) for way, found in in_turn(repeats, ways).items()}
+        gain = seconds["torch's"] / seconds["ours"]
+        yield {"part": "group norm", "channels": channels, "side": side, "gain": gain}
 
 
-def shapes() -> list[dict[str, Any]]:
+def _first_batches(widths: tuple[float, ...], sizes: tuple[int, ...]) -> Iterator[Row]:
     """Compare the first step of each batch size with a later one, for the paper's network."""
-    spec = resolve_model("cnn", Signature("image", (3, 32, 32), 10))
+    spec = resolve_model("cnn", IMAGES)
     model = spec.build(0)
     space = trace(model, spec.example_inputs(), check=False)
-    found = []
-    for width in (0.25, 1.0):
+    for width in widths:
         module = space.extract(model, space.nested(width)).to(memory_format=torch.channels_last)
 
         def step(batch: int, module: nn.Module = module) -> float:
@@ -134,33 +119,41 @@ def shapes() -> list[dict[str, Any]]:
 
         step(32)
         step(32)
-        ratios = []
-        for batch in (31, 29, 23, 19, 17, 13, 11, 7, 5, 3):
-            first = step(batch)
-            ratios.append(first / statistics.median(step(batch) for _ in range(3)))
-        found.append({"width": width, "first_over_later": statistics.median(ratios)})
-        print(
-            f"width {width}: the first step of a batch size costs {statistics.median(ratios):.2f} later ones"
+        ratios = [step(batch) / statistics.median(step(batch) for _ in range(3)) for batch in sizes]
+        yield {"part": "batch size", "width": width, "first_to_later": statistics.median(ratios)}
+
+
+def table(document: Document) -> str:
+    """Return one table for each part."""
+    stacks, norms, batches = (
+        [row for row in document["rows"] if row["part"] == part]
+        for part in ("stack", "group norm", "batch size")
+    )
+    sizes = list(dict.fromkeys(row["clients"] for row in stacks))
+    gains = {(row["model"], row["clients"]): f"{row['gain']:.1f}" for row in stacks}
+    by_size = (
+        (model, *(gains[model, size] for size in sizes))
+        for model in dict.fromkeys(row["model"] for row in stacks)
+    )
+    return "\n\n".join(
+        (
+            grid(("gain of a stack, per client", *(f"{size} clients" for size in sizes)), by_size),
+            grid(
+                ("bfloat16 group norm", *(f"{r['channels']} x {r['side']} x {r['side']}" for r in norms)),
+                [("time of torch's / of ours", *(f"{r['gain']:.1f}" for r in norms))],
+            ),
+            grid(
+                ("a batch size met for the first time", *(f"width {r['width']:g}" for r in batches)),
+                [
+                    (
+                        "time of the first step / of later ones",
+                        *(f"{r['first_to_later']:.1f}" for r in batches),
+                    )
+                ],
+            ),
         )
-    return found
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    result = {
-        "environment": environment(),
-        "stacks": stacks(options.repeats),
-        "group_norm": norms(options.repeats),
-        "shapes": shapes(),
-    }
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows, table)

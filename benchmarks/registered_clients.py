@@ -5,108 +5,93 @@ holding 20 of them, a hundred in each cohort; estimates are measured and everyth
 Each population runs in a process of its own; peak resident memory is that of the server and of the
 largest worker.
 
-    python benchmarks/registered_clients.py [--json FILE]
+    python -m benchmarks.registered_clients [--out FILE.json]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
-import tempfile
+import os
+import statistics
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
-import torch
+from widthwise.engine.round import plan_round
+from widthwise.engine.state import ServerState
+from widthwise.tasks import CapacityConfig
+
+from .common import Document, Row, grid, main
+from .memory import peak_bytes
+from .synthetic import DIGITS, Work, in_fresh_processes, watched
 
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
-POOL, SAMPLES, ROUNDS, COHORT = 20_000, 20, 3, 100
+COHORT, POOL, TINY = 100, 20_000, (10,)
 
 
-def run(clients: int) -> None:
-    """Train a few rounds over ``clients`` clients; print seconds of set-up and peak memory in MiB."""
-    from widthwise.core.seeds import SeedTree
-    from widthwise.engine import EngineConfig, Federation, run_federation
-    from widthwise.engine.round import plan_round
-    from widthwise.engine.state import ServerState
-    from widthwise.methods import build_method
-    from widthwise.slicing import trace
-    from widthwise.tasks import (
-        ArraySet,
-        CapacityConfig,
-        PooledPartition,
-        Signature,
-        Task,
-        resolve_model,
-    )
-    from widthwise.training import TrainingConfig
-
-    generator = torch.Generator().manual_seed(0)
-    signature = Signature("image", (1, 8, 8), 10)
-
-    def data(size: int) -> ArraySet:
-        values = torch.randint(0, 256, (size, 1, 8, 8), dtype=torch.uint8, generator=generator)
-        targets = torch.randint(0, 10, (size,), generator=generator)
-        return ArraySet("random", signature, tuple("0123456789"), values, targets, (127.5,), (64.0,))
-
-    capacity = CapacityConfig()
-    model = resolve_model("cnn-small", signature)
-    space = trace(model.build(0), model.example_inputs())
-    train, test = data(POOL), data(1000)
-    start = time.perf_counter()
-    task = Task(
-        name="random",
-        train=train,
-        test=test,
-        partition=PooledPartition(torch.randperm(POOL, generator=generator), SAMPLES, clients),
-        capacities=capacity.draw(clients, SeedTree(0)),
-        tiers=capacity.levels(),
-        model=model,
-    )
-    federation = Federation(
-        task=task,
-        space=space,
-        method=build_method({"name": "hasfl", "warmup": 0, "adapt_every": 1}),
-        training=TrainingConfig(rounds=ROUNDS, cohort=COHORT, local_epochs=1, batch_size=10),
-        engine=EngineConfig(checkpoint_every=1, workers=2),
-        seed=0,
-        config={"method": {"name": "hasfl"}, "seed": 0},
-        config_hash="benchmark",
-        label="benchmark",
-    )
-    plan_round(federation, ServerState.initial(federation))  # all that the first round waits for
-    setup = time.perf_counter() - start
-    with tempfile.TemporaryDirectory() as folder:
-        run_federation(federation, Path(folder) / "run")
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    whole = time.perf_counter() - start
-    row = {"clients": clients, "setup_s": setup, "whole_s": whole, "server_mib": own, "worker_mib": workers}
-    print(json.dumps(row))
-
-
-def main() -> None:
+def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure each population in a fresh process."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, help="measure this population in this process")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if options.clients:
-        run(options.clients)
-        return
-    rows = []
-    for clients in POPULATIONS:
-        command = [sys.executable, __file__, "--clients", str(clients)]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-        print(rows[-1])
-    small, large = rows[0], rows[-1]
-    grown = {key: large[key] / small[key] - 1 for key in ("server_mib", "worker_mib")}
-    print({"grown (allowed 0.1)": grown, "set-up seconds (allowed 10)": large["setup_s"]})
-    if options.json:
-        options.json.write_text(json.dumps({"rows": rows, "grown": grown}, indent=2) + "\n")
+    for clients in TINY if options.tiny else POPULATIONS:
+        work = Work(
+            f"{clients:,} clients",
+            "cnn-small",
+            DIGITS,
+            clients,
+            cohort=min(COHORT, clients // 2),
+            samples=20,
+            batch=10,
+            rounds=4,
+            pool=POOL,
+            capacity=CapacityConfig(),
+            method={"name": "hasfl", "warmup": 0, "adapt_every": 1},
+            engine={"workers": 2, "eval_every": 1, "checkpoint_every": 1},
+        )
+        yield from in_fresh_processes(_measure, [work])
+
+
+def _measure(work: Work) -> Row:
+    data = work.data()
+    start = time.perf_counter()
+    fed = work.federation(data)
+    plan_round(fed, ServerState.initial(fed))  # all that the first round waits for
+    setup = time.perf_counter() - start
+    watch = watched(fed)
+    return {
+        "clients": work.clients,
+        "cohort": work.cohort,
+        "workers": fed.engine.workers,
+        "setup_s": setup,
+        "round_s": statistics.median(watch.seconds),
+        "server_mib": peak_bytes(os.getpid()) / 2**20,
+        "worker_mib": watch.worker_bytes / 2**20,
+    }
+
+
+def headline(document: Document) -> str:
+    """Return by how much memory grows from the first population to the last."""
+    first, *_, last = document["rows"]
+    server, worker = (last[key] / first[key] for key in ("server_mib", "worker_mib"))
+    return (
+        f"with {last['clients']:,} registered clients, peak memory is {server:.2f} (server) and {worker:.2f} "
+        f"(worker) times that with {first['clients']:,} (aim: at most 1.10), and set-up takes "
+        f"{last['setup_s']:.2g} s (aim: at most 10)."
+    )
+
+
+def table(document: Document) -> str:
+    """Return a row for each population."""
+    lines = [
+        (
+            f"{row['clients']:,}",
+            f"{row['setup_s']:.2f}",
+            f"{row['round_s']:.2f}",
+            f"{row['server_mib']:.0f}",
+            f"{row['worker_mib']:.0f}",
+        )
+        for row in document["rows"]
+    ]
+    header = ("registered clients", "set-up (s)", "a round (s)", "server (MiB)", "a worker (MiB)")
+    return grid(header, lines)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, rows, table)

@@ -11,14 +11,14 @@ did not do the work.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from widthwise.engine.environment import environment
+from widthwise.engine.files import write_json
 
+from ..common import new_document, result_file
 from .runner import PEERS, Variant, commit_of, heterofl_checkout, measure, python_of
 from .table import best, faults, table
 from .work import SETTINGS, overhead
@@ -32,14 +32,21 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--overhead", action="store_true", help="one sample for each client")
     parser.add_argument("--heterofl", type=Path, help="checkout of HeteroFL's repository; else it is cloned")
-    parser.add_argument("--out", type=Path, help="write all measurements there, as JSON")
+    parser.add_argument("--out", type=result_file, metavar="FILE.json", help="write all measurements there")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no peer outlives this process
     pythons = {peer: python_of(peer) for peer in options.peers}
     checkout = None
     if "heterofl" in options.peers:
         checkout = (options.heterofl or heterofl_checkout()).resolve()
-    rows: list[dict[str, Any]] = []
+    document = {
+        **new_document(),
+        "heterofl": commit_of(checkout) if checkout else None,
+        "overhead": options.overhead,
+        "repeats": options.repeats,
+        "settings": {name: SETTINGS[name].what for name in options.settings},
+    }
+    rows = document["rows"]
     for repeat in range(options.repeats):
         for setting in options.settings:
             for peer in options.peers:
@@ -49,16 +56,8 @@ def main() -> None:
                     )
                     rows.append({**row, "repeat": repeat})
                     print(_progress(rows[-1]), flush=True)
-    document = {
-        "environment": environment(),
-        "heterofl": commit_of(checkout) if checkout else None,
-        "overhead": options.overhead,
-        "repeats": options.repeats,
-        "settings": {name: SETTINGS[name].what for name in options.settings},
-        "rows": rows,
-    }
     if options.out:
-        options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, document)
     print(table(document))
     used = {name: overhead(SETTINGS[name]) if options.overhead else SETTINGS[name] for name in SETTINGS}
     expected = {name: s.cohort * s.samples * s.rounds for name, s in used.items()}

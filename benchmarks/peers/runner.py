@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from ..memory import descendants, proportional_bytes
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".peers"  # environments and checkouts; git ignores it
@@ -140,28 +141,3 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def descendants(pid: int) -> list[int]:
-    """Return a process and all processes below it."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended
-        children[parent].append(int(stat.parent.name))
-    family = [pid]
-    for member in family:
-        family += children[member]
-    return family
-
-
-def proportional_bytes(pid: int) -> int:
-    """Return the proportional set size of a process; 0 if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    lines = (line.split() for line in text.splitlines())
-    return next((1024 * int(words[1]) for words in lines if words[0] == "Pss:"), 0)

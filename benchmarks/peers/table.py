@@ -1,22 +1,14 @@
-"""The table of a measurement file.
-
-    python -m benchmarks.peers.table FILE.json ...
-
-writes it into docs/performance.md, between its two markers.
-"""
+"""What measurements of peers say: faults, the best variant of each, tables."""
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+from ..common import Document, Row, grid
+
 HEADER = (
     "peer",
     "precision",
@@ -31,7 +23,7 @@ HEADER = (
 )
 
 
-def faults(rows: Iterable[dict[str, Any]], expected: dict[str, int], overhead: bool) -> list[str]:
+def faults(rows: Iterable[Row], expected: dict[str, int], overhead: bool) -> list[str]:
     """Return what is wrong with measurements: samples that were not trained, models that did not learn.
 
     Args:
@@ -54,79 +46,75 @@ def faults(rows: Iterable[dict[str, Any]], expected: dict[str, int], overhead: b
     return found
 
 
-def best(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def best(rows: Iterable[Row]) -> list[list[Row]]:
     """Return, for each setting, peer and precision, the repeats of the variant with the best median speed."""
-    groups: dict[tuple[Any, ...], dict[tuple[int, int], list[dict[str, Any]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    groups: dict[tuple[Any, ...], dict[tuple[int, int], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if "error" not in row:
             key = row["setting"], row["peer"], row["precision"]
             groups[key][row["processes"], row["threads"]].append(row)
-    return [max(variants.values(), key=_speed) for variants in groups.values()]
+    return [max(variants.values(), key=speed) for variants in groups.values()]
 
 
-def _speed(repeats: list[dict[str, Any]]) -> float:
+def speed(repeats: list[Row]) -> float:
+    """Return the median samples a second of the repeats of a variant."""
     return statistics.median(row["samples_per_second"] for row in repeats)
 
 
-def table(document: dict[str, Any]) -> str:
-    """Return the Markdown tables of a measurement, one for each setting, the fastest first."""
-    chosen, lines = best(document["rows"]), []
+def fastest_first(document: Document, setting: str) -> list[list[Row]]:
+    """Return the repeats of each peer's best variants in a setting."""
+    here = (repeats for repeats in best(document["rows"]) if repeats[0]["setting"] == setting)
+    return sorted(here, key=speed, reverse=True)
+
+
+def table(document: Document) -> str:
+    """Return the versions and the tables of a measurement, one for each setting, the fastest first."""
+    parts = [_versions(document)]
     for name, what in document["settings"].items():
-        here = sorted((r for r in chosen if r[0]["setting"] == name), key=_speed, reverse=True)
+        here = fastest_first(document, name)
         if not here:
             continue
-        bare = max((_speed(r) for r in here if r[0]["peer"] == "bare"), default=float("nan"))
-        lines += ["", f"**{name}**: {what}{', one sample a client' if document['overhead'] else ''}.", ""]
-        lines += [_line(HEADER), _line("---" for _ in HEADER)]
-        for repeats in here:
-            row, speeds = repeats[0], [r["samples_per_second"] for r in repeats]
-            lines.append(
-                _line(
-                    (
-                        row["peer"],
-                        row["precision"],
-                        f"{row['processes']} x {row['threads']}",
-                        f"{_speed(repeats):,.0f}",
-                        f"{min(speeds):,.0f}–{max(speeds):,.0f}",
-                        f"{_speed(repeats) / _speed(here[0]):.2f}",
-                        f"{_speed(repeats) / bare:.2f}",
-                        f"{1e3 * statistics.median(r['seconds'] for r in repeats) / row['clients']:.3g}",
-                        f"{max(r['peak_mib'] for r in repeats):,.0f}",
-                        f"{row['loss_before']:.2f} → {row['loss_after']:.2f}",
-                    )
-                )
+        bare = max((speed(repeats) for repeats in here if repeats[0]["peer"] == "bare"), default=float("nan"))
+        parts.append(f"**{name}**: {what}{', one sample a client' if document['overhead'] else ''}.")
+        parts.append(grid(HEADER, (_cells(repeats, speed(here[0]), bare) for repeats in here)))
+    return "\n\n".join(parts)
+
+
+def headline(document: Document) -> str:
+    """Return widthwise's speed in each setting as a multiple of the fastest other simulator's."""
+    said = []
+    for name in document["settings"]:
+        speeds = {(v[0]["peer"], v[0]["precision"]): speed(v) for v in fastest_first(document, name)}
+        others = {peer: value for (peer, _), value in speeds.items() if peer not in ("bare", "widthwise")}
+        ours = {precision: value for (peer, precision), value in speeds.items() if peer == "widthwise"}
+        if others and ours:
+            fastest = max(others, key=others.__getitem__)
+            times = ", ".join(
+                f"{value / others[fastest]:.2f} in {precision}" for precision, value in sorted(ours.items())
             )
-    return "\n".join(lines[1:])
+            said.append(f"{name} {times} ({fastest})")
+    return f"speed as a multiple of the fastest other simulator's: {'; '.join(said)}."
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def provenance(document: dict[str, Any]) -> str:
-    """Return where and with which versions a measurement was made."""
-    machine, versions = document["environment"], {}
-    if document["heterofl"]:
-        versions["heterofl"] = document["heterofl"][:12]
-    for row in document["rows"]:
-        versions.update(row.get("versions", {}))
+def _cells(repeats: list[Row], fastest: float, bare: float) -> tuple[str, ...]:
+    row, speeds = repeats[0], [r["samples_per_second"] for r in repeats]
     return (
-        f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, commit "
-        f"`{machine['commit']}`; {', '.join(f'{k} {v}' for k, v in sorted(versions.items()))}; "
-        f"{document['repeats']} repeats in turn, medians."
+        row["peer"],
+        row["precision"],
+        f"{row['processes']} x {row['threads']}",
+        f"{speed(repeats):,.0f}",
+        f"{min(speeds):,.0f}–{max(speeds):,.0f}",
+        f"{speed(repeats) / fastest:.2f}",
+        f"{speed(repeats) / bare:.2f}",
+        f"{1e3 * statistics.median(r['seconds'] for r in repeats) / row['clients']:.3g}",
+        f"{max(r['peak_mib'] for r in repeats):,.0f}",
+        f"{row['loss_before']:.2f} → {row['loss_after']:.2f}",
     )
 
 
-def write(page: Path, files: Iterable[Path]) -> None:
-    """Put the tables of measurement files between the markers of a page."""
-    documents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    body = "\n\n".join(f"{provenance(document)}\n\n{table(document)}" for document in documents)
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(PAGE, map(Path, sys.argv[1:]))
+def _versions(document: Document) -> str:
+    versions = {"heterofl": document["heterofl"][:12]} if document["heterofl"] else {}
+    for row in document["rows"]:
+        versions.update(row.get("versions", {}))
+    listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return f"{listed}; medians of {document['repeats']} repeats in turn."

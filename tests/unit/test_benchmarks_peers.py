@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +18,8 @@ from widthwise.tasks import Signature, resolve_model
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # benchmarks are no package that is installed
 
-from benchmarks.peers import bare_peer, runner, widthwise_peer  # noqa: E402
-from benchmarks.peers.table import BEGIN, END, best, faults, table, write  # noqa: E402
+from benchmarks.peers import bare_peer, widthwise_peer  # noqa: E402
+from benchmarks.peers.table import best, faults, headline, table  # noqa: E402
 from benchmarks.peers.work import (  # noqa: E402
     SETTINGS,
     Job,
@@ -126,11 +124,32 @@ ROWS = [
 ]
 
 
+DOCUMENT = {
+    "heterofl": "0123456789abcdef",
+    "overhead": False,
+    "repeats": 3,
+    "settings": {"A": "slices", "C": "small"},
+    "rows": ROWS,
+}
+
+
 def test_table_takes_the_fastest_variant_and_medians() -> None:
     assert [(r[0]["peer"], r[0]["threads"], len(r)) for r in best(ROWS)] == [("bare", 1, 3), ("other", 1, 1)]
-    lines = table({"rows": ROWS, "settings": {"C": "small"}, "overhead": False}).splitlines()
+    text = table(DOCUMENT)
+    assert text.startswith(
+        "heterofl 0123456789ab, torch 2.13.0; medians of 3 repeats in turn.\n\n**C**: small."
+    )
+    lines = text.splitlines()
     assert lines[-2] == ("| other | fp32 | 1 x 1 | 220 | 220–220 | 1.00 | 2.00 | 90.9 | 100 | 2.30 → 1.00 |")
     assert lines[-1] == "| bare | fp32 | 1 x 1 | 110 | 100–120 | 0.50 | 1.00 | 182 | 150 | 2.30 → 1.00 |"
+
+
+def test_headline_compares_with_the_fastest_other_simulator() -> None:
+    ours = [row("widthwise", 1, 550.0), row("widthwise", 2, 660.0, precision="bf16")]
+    rows = [*ROWS, row("slow", 1, 50.0), *ours]
+    assert headline({**DOCUMENT, "rows": rows}) == (
+        "speed as a multiple of the fastest other simulator's: C 3.00 in bf16, 2.50 in fp32 (other)."
+    )
 
 
 def test_faults_name_what_did_not_do_the_work() -> None:
@@ -143,40 +162,3 @@ def test_faults_name_what_did_not_do_the_work() -> None:
         "C c 1x1 fp32: the loss went from 2.300 to 2.400",
     ]
     assert faults(bad[2:], {"C": 1000}, True) == []
-
-
-def test_the_table_is_written_between_the_markers(tmp_path: Path) -> None:
-    page, file = tmp_path / "page.md", tmp_path / "rows.json"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    machine = {"processor": "CPU", "cores": 2, "python": "3.11", "commit": "abc"}
-    document = {
-        "environment": machine,
-        "heterofl": "0123456789abcdef",
-        "overhead": False,
-        "repeats": 3,
-        "settings": {"C": "small"},
-        "rows": ROWS,
-    }
-    file.write_text(json.dumps(document))
-    for _ in range(2):
-        write(page, [file])
-        text = page.read_text()
-        assert text.startswith(f"before\n{BEGIN}\nCPU, 2 cores, Python 3.11, commit `abc`")
-        assert "heterofl 0123456789ab, torch 2.13.0" in text
-        assert text.endswith(f"{END}\nafter\n")
-        assert "old" not in text
-
-
-def test_the_page_has_the_markers() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert 0 < text.index(BEGIN) < text.index(END)
-
-
-def test_memory_counts_the_whole_process_tree() -> None:
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as child:
-        while len(family := runner.descendants(child.pid)) < 2:
-            assert child.poll() is None
-        assert all(runner.proportional_bytes(pid) > 0 for pid in family)
-        child.communicate(b"\n")
-    assert runner.proportional_bytes(child.pid) == 0

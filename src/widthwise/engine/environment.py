@@ -27,7 +27,7 @@ def environment(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
     """
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([_program(), *sys.argv[1:]]),
         "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -38,6 +38,14 @@ def environment(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "devices": {str(device): _device_name(device) for device in devices},
     }
+
+
+def _program() -> str:
+    """Return how this process was started: a script's name, or the module of ``python -m``."""
+    spec = sys.modules["__main__"].__spec__
+    if spec is None:
+        return Path(sys.argv[0]).name
+    return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
 def _version(name: str) -> str | None:
