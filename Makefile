@@ -28,7 +28,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 bench-gpu: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/gpu.py --json gpu.json
+	$(BIN)/python benchmarks/gpu.py --out gpu.json
 
 # Copied at the end, so that both results name the same commit.
 peers: $(VENV)/.installed-dev

@@ -14,7 +14,7 @@
 Exits with code 2 where torch finds no CUDA device, and with 1 if a part failed or the device computes
 something else than the CPU. ``--device cpu --tiny`` runs every part in miniature: a test of this file.
 
-    python benchmarks/gpu.py [--json FILE] [--device cuda:0] [--seconds 330]
+    python benchmarks/gpu.py [--out FILE] [--device cuda:0] [--seconds 330]
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=330, help="no further part is begun after that")
     parser.add_argument("--tiny", action="store_true", help="everything in miniature")
     parser.add_argument("--parts", default=",".join(PARTS))
@@ -310,8 +310,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name} failed: {failed[name]}", file=sys.stderr, flush=True)
         tell(name, seconds=time.perf_counter() - begun)
     result |= {"failed": failed, "seconds": time.perf_counter() - start}
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -32,7 +32,7 @@ def test_gpu_benchmark_ends_with_code_2_when_there_is_no_gpu() -> None:
 
 def test_gpu_benchmark_runs_every_part_in_miniature_on_the_cpu(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
-    done = run("--device", "cpu", "--tiny", "--json", str(file))
+    done = run("--device", "cpu", "--tiny", "--out", str(file))
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text(encoding="utf-8"))
     assert not found["failed"]
