@@ -1,0 +1,120 @@
+"""What runs in the process that is measured: the local training loop, on one batch again and again."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from widthwise.core.records import ClientTask
+from widthwise.engine.probe.memory import Footprint, footprint
+from widthwise.engine.processes import die_with_parent
+from widthwise.slicing import WidthSpace
+from widthwise.training import ModuleCache, Objective, train
+
+WARM_UP = 2
+"""Steps that are not timed: the first ones compile kernels and take memory from the system."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A client's work on one width.
+
+    Attributes:
+        space: The width space.
+        task: What a server would send. One epoch of the samples below is ``WARM_UP + steps + 1`` steps.
+        inputs: Inputs of a step [B, ...].
+        targets: Its targets [B].
+        objective: The local objective.
+        steps: Steps that are timed.
+        threads: Threads of torch.
+    """
+
+    space: WidthSpace
+    task: ClientTask
+    inputs: Tensor
+    targets: Tensor
+    objective: Objective
+    steps: int
+    threads: int
+
+    def seconds(self) -> list[float]:
+        """Train, and return the seconds of each timed step."""
+        torch.set_num_threads(self.threads)
+        batches = _Clocked(self.inputs, self.targets)
+        train(
+            self.task,
+            space=self.space,
+            module_for=ModuleCache(self.space),
+            dataset=batches,
+            indices=torch.arange(len(self.targets) * (WARM_UP + self.steps + 1)),
+            objective=self.objective,
+        )
+        return [later - earlier for earlier, later in pairwise(batches.begun[WARM_UP:])]
+
+
+@dataclass
+class _Clocked:
+    """Samples that give the same batch for each step, and note when it is asked for: a step has begun."""
+
+    inputs: Tensor
+    targets: Tensor
+    begun: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        self.begun.append(time.perf_counter())
+        return self.inputs.clone(), self.targets.clone()  # as gathered ones, they end with the step
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the process says of its training.
+
+    Attributes:
+        memory: What it takes, and has taken.
+        seconds: Of each timed step; None where training did not end well.
+        problem: Why it did not; None where memory was refused.
+    """
+
+    memory: Footprint
+    seconds: list[float] | None = None
+    problem: str | None = None
+
+
+def serve(pipe: Connection) -> None:
+    """Say what a process takes that has imported everything; receive a `Job`, do it, and say what it took."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent alone answers Ctrl-C
+    threading.Thread(target=die_with_parent, daemon=True).start()
+    with suppress(OSError):  # if the machine runs out of memory, the kernel ends this process first
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    pipe.send(_own_memory())
+    pipe.send(_done(pipe))
+
+
+def _done(pipe: Connection) -> Told:
+    try:
+        job: Job = pickle.loads(pipe.recv_bytes())
+        seconds = job.seconds()
+    except Exception as error:  # also of parts and models that are the user's own
+        refused = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        refused = refused or "DefaultCPUAllocator" in str(error)  # a RuntimeError like any other
+        return Told(_own_memory(), problem=None if refused else f"{type(error).__name__}: {error}")
+    return Told(_own_memory(), seconds)
+
+
+def _own_memory() -> Footprint:
+    own = footprint()
+    assert own is not None
+    return own
