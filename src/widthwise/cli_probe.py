@@ -27,7 +27,7 @@ def probe(
     seconds_per_step: Annotated[
         float, typer.Option(help="Time of one training step, the median of several.")
     ],
-    batch_size: Annotated[int, typer.Option(help="Samples of a step.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples of a step.")] = 32,
     task: Annotated[str | None, typer.Option(help="Data set whose shapes the model takes.")] = None,
     norm: Annotated[str | None, typer.Option(help="Normalisation layer: group, batch or none.")] = None,
     shape: Annotated[
@@ -38,8 +38,8 @@ def probe(
         str | None,
         typer.Option(help="Widths to try, separated by commas. Without: search those that change the slice."),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps that are timed, after two that warm up.")] = 5,
-    threads: Annotated[int, typer.Option(help="Threads of torch; clients of a run train on one.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, after two that warm up.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch; clients of a run train on one.")] = 1,
     patience: Annotated[
         float, typer.Option(help="Seconds for each width, beside those that its steps may take.")
     ] = 60.0,
@@ -47,9 +47,13 @@ def probe(
 ) -> None:
     """Find the largest width whose training step fits this machine. Needs no data.
 
-    Each width is trained in a fresh process: forward, backward, clipping, SGD with momentum. Its memory is
-    the peak of the whole process; one that exceeds --memory-mb, or hangs, is ended and does not fit. Exit
-    code 1: not even the smallest width fits.
+    Each width is trained in a fresh process, as a client of a run does.
+
+    Its memory is the peak of the whole process; growth is what training adds.
+
+    One that exceeds --memory-mb is killed, as is one that hangs: it does not fit.
+
+    Exit code 1: not even the smallest width fits.
     """
     from widthwise.core.errors import RunError
     from widthwise.engine.probe import Bounds
@@ -70,7 +74,7 @@ def probe(
             steps=steps,
             threads=threads,
             patience=patience,
-            watch=lambda width: status.update(f"training at width {width:g}"),
+            watch=lambda width: status.update(f"training at width {width:.3g}"),
         )
     data = {"model": model, "batch_size": batch_size, "threads": threads, **found.to_json()}
     show(_table(found, model, batch_size, threads), data, json)
@@ -94,7 +98,7 @@ def _batch(model: str, net: nn.Module, inputs: Any, size: int) -> tuple[Tensor, 
             f"model is {model!r}, but it takes several inputs or named ones, and a training step gives it "
             "one tensor. Wrap it in a module that takes one."
         )
-    places = torch.arange(max(size, 0))
+    places = torch.arange(size)
     with torch.no_grad():
         scores = logits_of(net(examples))
     if scores.dim() != 2:
@@ -108,15 +112,17 @@ def _batch(model: str, net: nn.Module, inputs: Any, size: int) -> tuple[Tensor, 
 
 
 def _table(found: ProbeResult, model: str, batch_size: int, threads: int) -> Table:
+    from widthwise.engine.probe.records import written
+
     table = Table(
-        *("width", "parameters", "MACs a sample", "peak (MiB)", "by training", "seconds a step", "fits"),
+        *("width", "parameters", "MACs a sample", "peak (MiB)", "growth", "seconds a step", "fits"),
         title=f"Training steps of {model}: batch {batch_size}, {threads} thread{'s' * (threads > 1)}",
-        caption=f"{found.sentence} The peak is that of the whole process.",
+        caption=f"{found.sentence} Peak: the whole process; growth: what training adds to it.",
     )
     for row in found.rows:
         more = "" if row.seconds is not None else "> "
         table.add_row(
-            f"{row.width:g}",
+            written(row.width),
             f"{row.params:,}",
             f"{row.macs:,}",
             f"{more}{row.peak_mib:.0f}",

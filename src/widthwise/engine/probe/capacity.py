@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from widthwise.core.errors import ConfigError
 from widthwise.core.params import clone
 from widthwise.core.records import ClientTask, LocalConfig
-from widthwise.engine.probe.child import Job
+from widthwise.engine.probe.child import LEARNING_RATE, Job
 from widthwise.engine.probe.memory import footprint
 from widthwise.engine.probe.records import MIB, Bounds, ProbeResult, ProbeRow
 from widthwise.engine.probe.search import search, spaced
@@ -22,9 +22,6 @@ from widthwise.training import Objective, TrainingConfig
 from widthwise.training.plain import Plain
 
 STEPS, PATIENCE = 5, 60.0
-
-LEARNING_RATE = 1e-6
-"""A step costs the same at every rate, and at this one no training leaves the finite numbers."""
 
 
 def probe(
@@ -46,9 +43,9 @@ def probe(
 
     For each width that is tried a fresh process receives the nested slice and trains it with the loop of a
     run (`training.train`): forward, loss, backward, clipping, SGD. Time is the median of ``steps`` steps
-    after two that warm up. Memory is the peak of the process, from its start on: what it takes to have
-    imported everything, and the growth by what it receives and trains. A process that exceeds the memory is
-    ended within hundredths of a second, one whose steps do not end in time as well; both count as not fitting.
+    after two that warm up. Memory is the peak of the process, from its start on: what it takes to be
+    able to train anything, and the growth by what it receives and trains. A process that exceeds the memory
+    is ended within hundredths of a second, and so is one whose steps do not end in time; neither width fits.
 
     Named widths are all tried. Without names a bisection over the widths at which a slice gains a
     channel (k / C of each group, at least 1/64 apart) tries at most eight; the answer was tried and fits, and
@@ -69,7 +66,7 @@ def probe(
         threads: Threads of torch; clients of a run train on one.
         patience: Seconds for each width, beside those that the bound allows for its steps.
         held: Bytes that the process which is going to train holds now (``footprint().now``); growth is
-            counted on top of them. None: those of a process that has imported widthwise.
+            counted on top of them. None: those of a process that has loaded all of torch.
         watch: Called with each width before it is tried.
 
     Returns:

@@ -25,6 +25,10 @@ WARM_UP = 2
 """Steps that are not timed: the first ones compile kernels and take memory from the system."""
 
 
+LEARNING_RATE = 1e-6
+"""A step costs the same at every rate, and at this one no training leaves the finite numbers."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A client's work on one width.
@@ -94,13 +98,22 @@ class Told:
 
 
 def serve(pipe: Connection) -> None:
-    """Say what a process takes that has imported everything; receive a `Job`, do it, and say what it took."""
+    """Say what a process takes that can train; receive a `Job`, do it, and say what it took."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent alone answers Ctrl-C
     threading.Thread(target=die_with_parent, daemon=True).start()
     with suppress(OSError):  # if the machine runs out of memory, the kernel ends this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
+    _load_all_of_torch()
     pipe.send(_own_memory())
     pipe.send(_done(pipe))
+
+
+def _load_all_of_torch() -> None:
+    """Train one weight: the first step of an optimizer imports as much again, whatever the model."""
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=LEARNING_RATE, fused=True)
+    weight.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
 
 
 def _done(pipe: Connection) -> Told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -111,13 +110,13 @@ class ProbeResult:
     @property
     def width(self) -> float | None:
         """Largest width that was tried and fits, or None."""
-        return largest(self.rows)
+        return max((row.width for row in self.rows if row.fits), default=None)
 
     @property
     def sentence(self) -> str:
         """The answer in words: the width, or why not even the smallest one fits."""
         if self.width is not None:
-            return f"The largest width that fits {self.bounds} is {self.width:g}."
+            return f"The largest width that fits {self.bounds} is {written(self.width)}."
         row = self.rows[0]
         reasons = []
         if "memory" in row.exceeds:
@@ -129,7 +128,7 @@ class ProbeResult:
             reasons.append(
                 f"a step takes {row.seconds:.3g} s" if row.seconds is not None else "its steps did not end"
             )
-        return f"Not even width {row.width:g} fits {self.bounds}: {' and '.join(reasons)}."
+        return f"Not even width {written(row.width)} fits {self.bounds}: {' and '.join(reasons)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer and all rows as a JSON-able dictionary."""
@@ -137,6 +136,11 @@ class ProbeResult:
         return {"width": self.width, **asdict(self.bounds), "rows": rows}
 
 
-def largest(rows: Sequence[ProbeRow]) -> float | None:
-    """Return the largest width that fits, or None."""
-    return max((row.width for row in rows if row.fits), default=None)
+def written(width: float) -> str:
+    """Return a width in at most six digits, rounded down: read back, it keeps no channel more.
+
+    Example:
+        >>> written(2 / 3), written(0.25)
+        ('0.666666', '0.25')
+    """
+    return f"{math.floor(round(width * 1e6, 3)) / 1e6:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from torch import nn, zeros
 import widthwise as ww
 from widthwise.core.errors import ConfigError, SliceError
 from widthwise.engine.probe import Bounds, ProbeResult, ProbeRow, capacity, probe
-from widthwise.engine.probe.records import MIB, Measured
+from widthwise.engine.probe.records import MIB, Measured, written
 from widthwise.engine.probe.search import RESOLUTION, search, spaced
+from widthwise.slicing import channels_at
 
 BOUNDS = Bounds(100, 1.0)
 WIDTHS = [k / 64 for k in range(1, 65)]
@@ -77,7 +79,7 @@ def test_spaced_keeps_both_ends_and_the_distance() -> None:
     kept = spaced(levels)
     assert (kept[0], kept[-1]) == (levels[0], 1.0)
     assert set(kept) <= set(levels)
-    gaps = [b - a for a, b in zip(kept, kept[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(kept)]
     assert min(gaps[1:]) >= RESOLUTION  # the smallest is kept however near it is
     # Nothing that could have been kept was left out: one more level is never more than 1/512 away here.
     assert max(gaps) < RESOLUTION + 1 / 512
@@ -144,6 +146,12 @@ def test_sentence_says_why_the_smallest_width_does_not_fit(taken: Any, said: str
     assert ProbeResult(BOUNDS, rows).sentence == f"Not even width 0.125 fits 100 MiB and 1 s a step: {said}"
 
 
+@pytest.mark.parametrize("channels", [1, 3, 7, 24, 96, 100, 512, 1000])
+def test_written_width_keeps_the_same_channels_when_read_back(channels: int) -> None:
+    for k in range(1, channels + 1):
+        assert channels_at(float(written(k / channels)), channels) == k
+
+
 def test_bounds_say_which_is_exceeded() -> None:
     bounds = Bounds(1, 0.5)
     assert bounds.exceeded(MIB, 0.5) == ()
@@ -154,7 +162,7 @@ def test_bounds_say_which_is_exceeded() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_bounds_refuse_what_bounds_nothing(value: float) -> None:
-    with pytest.raises(ConfigError, match="the bound of memory is .*, but it must be above 0 and finite"):
+    with pytest.raises(ConfigError, match=r"the bound of memory is .*, but it must be above 0 and finite"):
         Bounds(value, 1)
     with pytest.raises(ConfigError, match="the bound of seconds per step is"):
         Bounds(1, value)
@@ -177,6 +185,6 @@ def test_probe_refuses_numbers_that_are_none(
 
 def test_probe_refuses_all_widths_before_it_tries_one(net: nn.Module, monkeypatch: Any) -> None:
     tried: list[float] = []
-    with pytest.raises(SliceError, match="width is 1.5"):
+    with pytest.raises(SliceError, match=r"width is 1\.5"):
         probed(net, lambda w: True, monkeypatch, widths=[0.5, 1.5], watch=tried.append)
     assert tried == []

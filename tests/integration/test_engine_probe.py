@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +22,8 @@ from widthwise.engine.probe.records import MIB
 from widthwise.training import Objective
 from widthwise.training.control_variates import ControlVariates
 
+PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
 LOOSE = Bounds(100_000, 1000)
-PARAMS = 8 * 2**20  # of the wide model, about: 32 MiB
 
 
 def probed(bounds: Bounds, objective: Objective | None = None, size: int = 8, **options: Any) -> ProbeResult:
@@ -45,18 +49,15 @@ def test_probe_counts_received_trained_gradient_and_momentum() -> None:
     assert wide.peak_mib - wide.growth_mib > 50  # torch alone
 
 
-def test_probe_counts_from_what_is_held_and_takes_the_states_of_an_objective() -> None:
-    (row,) = probed(LOOSE, ControlVariates(force_momentum=True), widths=(1,), held=1000 * MIB).rows
-    assert row.fits
-    assert row.peak_mib == pytest.approx(1000 + row.growth_mib)
-
-
 def test_probe_finds_no_width_when_a_step_must_take_no_time() -> None:
-    found = probed(Bounds(100_000, 1e-9))
+    # With an objective that has states, and on top of what another process holds.
+    found = probed(Bounds(100_000, 1e-9), ControlVariates(force_momentum=True), held=1000 * MIB)
     (row,) = found.rows
     assert found.width is None
     assert row.exceeds == ("time",)
     assert row.seconds is not None
+    assert row.growth_mib > 0
+    assert row.peak_mib == pytest.approx(1000 + row.growth_mib)
 
 
 def test_probe_finds_no_width_when_libraries_alone_exceed_the_bound() -> None:
@@ -87,6 +88,15 @@ def test_width_does_not_fit_when_the_system_refuses_memory(objective: Objective)
 def test_probe_fails_when_a_step_fails_for_another_reason() -> None:
     with pytest.raises(RunError, match=r"stage probe: a training step failed \(.*ValueError: no such layer"):
         probed(LOOSE, Broken(), widths=(1,))
+
+
+def test_capacity_page_example_runs_without_a_main_guard(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    script = tmp_path / "script.py"
+    script.write_text(f"print('begun')\n{shown}", encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "begun\nThe largest width that fits 2048 MiB and 1 s a step is 1.\n"
 
 
 def test_footprint_grows_with_what_is_touched_and_keeps_its_peak() -> None:
