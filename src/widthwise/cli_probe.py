@@ -40,6 +40,7 @@ def probe(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, after two that warm up.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch; clients of a run train on one.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
     patience: Annotated[
         float, typer.Option(help="Seconds for each width, beside those that its steps may take.")
     ] = 60.0,
@@ -73,11 +74,16 @@ def probe(
             widths=numbers(widths) if widths is not None else (),
             steps=steps,
             threads=threads,
+            device=device,
             patience=patience,
             watch=lambda width: status.update(f"training at width {width:.3g}"),
         )
-    data = {"model": model, "batch_size": batch_size, "threads": threads, **found.to_json()}
-    show(_table(found, model, batch_size, threads), data, json)
+    data = {"model": model, "batch_size": batch_size, "threads": threads, "device": device, **found.to_json()}
+    show(
+        _table(found, f"{model}: batch {batch_size}, {device}, {threads} thread{'s' * (threads > 1)}"),
+        data,
+        json,
+    )
     if found.width is None:
         raise RunError(f"{found.sentence} Raise the bounds, or lower --batch-size.")
 
@@ -111,12 +117,12 @@ def _batch(model: str, net: nn.Module, inputs: Any, size: int) -> tuple[Tensor, 
     return noise, places % scores.shape[1]
 
 
-def _table(found: ProbeResult, model: str, batch_size: int, threads: int) -> Table:
+def _table(found: ProbeResult, what: str) -> Table:
     from widthwise.engine.probe.records import written
 
     table = Table(
         *("width", "parameters", "MACs a sample", "peak (MiB)", "growth", "seconds a step", "fits"),
-        title=f"Training steps of {model}: batch {batch_size}, {threads} thread{'s' * (threads > 1)}",
+        title=f"Training steps of {what}",
         caption=f"{found.sentence} Peak: the whole process; growth: what training adds to it.",
     )
     for row in found.rows:

@@ -64,7 +64,7 @@ def test_probe_prints_nothing_but_json_when_asked(measured: list[Any]) -> None:
     assert result.exit_code == 0
     assert data["width"] == 0.5  # mlp: 128 and 64 channels, so every 64th is a level
     assert (data["memory_mib"], data["seconds_per_step"]) == (1000, 0.5)
-    assert (data["model"], data["batch_size"], data["threads"]) == ("mlp", 32, 2)
+    assert (data["model"], data["batch_size"], data["threads"], data["device"]) == ("mlp", 32, 2, "cpu")
     assert {row["width"]: row["fits"] for row in data["rows"]}[0.515625] is False
     assert set(data["rows"][0]) == {
         "width", "params", "macs", "peak_mib", "growth_mib", "seconds", "exceeds", "fits"
@@ -123,6 +123,7 @@ def test_probe_trains_a_users_model_with_tokens(
         (["--memory-mb", 9, "--seconds-per-step", 1, "--patience", 0], "patience is 0 s, but it must be"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--widths", "a"], "'a' is no list of numbers"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--widths", "0"], "width is 0.0, but a width is in (0"),
+        (["--memory-mb", 9, "--seconds-per-step", 1, "--device", "gpu"], "device is 'gpu', but torch"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--task", "digit"], "is 'digit', but no such name"),
     ],
 )

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +18,17 @@ from torch import nn
 
 import widthwise as ww
 from widthwise.core.errors import RunError
-from widthwise.engine.probe import Bounds, ProbeResult, footprint, probe
+from widthwise.engine.probe import Bounds, Footprint, ProbeResult, footprint, probe
+from widthwise.engine.probe.memory import limit, own_footprint
 from widthwise.engine.probe.records import MIB
 from widthwise.training import Objective
 from widthwise.training.control_variates import ControlVariates
 
 PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
 LOOSE = Bounds(100_000, 1000)
+
+
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 
 
 def probed(bounds: Bounds, objective: Objective | None = None, size: int = 8, **options: Any) -> ProbeResult:
@@ -88,6 +93,36 @@ def test_width_does_not_fit_when_the_system_refuses_memory(objective: Objective)
 def test_probe_fails_when_a_step_fails_for_another_reason() -> None:
     with pytest.raises(RunError, match=r"stage probe: a training step failed \(.*ValueError: no such layer"):
         probed(LOOSE, Broken(), widths=(1,))
+
+
+@NEEDS_CUDA
+def test_probe_counts_tensors_of_a_cuda_device_and_stops_at_the_bound() -> None:
+    found = probed(LOOSE, size=8192, widths=(0.25, 1), device="cuda")
+    narrow, wide = found.rows
+    assert found.width == 1
+    more = 4 * 4 * (wide.params - narrow.params) / MIB
+    assert wide.growth_mib - narrow.growth_mib == pytest.approx(more, rel=0.15)
+    between = (narrow.peak_mib + wide.peak_mib) / 2
+    bounded = probed(Bounds(between, 1000), size=8192, widths=(0.25, 1), device="cuda")
+    assert bounded.width == 0.25
+    assert bounded.rows[1].exceeds == ("memory",)
+
+
+def test_own_footprint_is_that_of_the_tensors_on_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda", 1)
+    asked: list[tuple[float, torch.device]] = []
+    monkeypatch.setattr(torch.cuda, "memory_allocated", {device: 7}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", {device: 9}.__getitem__)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda of: SimpleNamespace(total_memory=100 * MIB)
+    )
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, of: asked.append((part, of))
+    )
+    assert own_footprint(device) == Footprint(7, 9)
+    limit(device, 25)
+    limit(device, 500)  # more than there is
+    assert asked == [(0.25, device), (1.0, device)]
 
 
 def test_capacity_page_example_runs_without_a_main_guard(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from widthwise.core.errors import ConfigError
 from widthwise.core.params import clone
 from widthwise.core.records import ClientTask, LocalConfig
+from widthwise.engine.devices import devices, resolved
 from widthwise.engine.probe.child import LEARNING_RATE, Job
 from widthwise.engine.probe.memory import footprint
 from widthwise.engine.probe.records import MIB, Bounds, ProbeResult, ProbeRow
@@ -35,6 +36,7 @@ def probe(
     objective: Objective | None = None,
     steps: int = STEPS,
     threads: int = 1,
+    device: str = "cpu",
     patience: float = PATIENCE,
     held: int | None = None,
     watch: Callable[[float], Any] = lambda width: None,
@@ -64,6 +66,8 @@ def probe(
         objective: The local objective; by default plain SGD.
         steps: Steps that are timed, at least 1.
         threads: Threads of torch; clients of a run train on one.
+        device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto``. On a CUDA device memory is what torch allocates for
+            tensors there, without the libraries.
         patience: Seconds for each width, beside those that the bound allows for its steps.
         held: Bytes that the process which is going to train holds now (``footprint().now``); growth is
             counted on top of them. None: those of a process that has loaded all of torch.
@@ -73,7 +77,8 @@ def probe(
         The widths that were tried, and the largest that fits, if any does.
 
     Raises:
-        ConfigError: if the batch is empty, a number is not positive, or this system has no ``/proc``.
+        ConfigError: if the batch is empty, a number is not positive, the device is not there, or this system
+            has no ``/proc``.
         SliceError: if a width is not in (0, 1].
         RunError: if a step fails for another reason than memory or time.
 
@@ -91,6 +96,7 @@ def probe(
             raise ConfigError(f"{name} is {value}, but at least 1 is needed. Raise it.")
     if not patience > 0:
         raise ConfigError(f"patience is {patience:g} s, but it must be above 0. Raise it.")
+    place = devices(resolved(device))[0]
     footprint()  # says so if this system does not count memory
     local = training or TrainingConfig().local(0)
     local = replace(local, local_epochs=1, batch_size=len(targets), lr=LEARNING_RATE)
@@ -115,7 +121,7 @@ def probe(
             config=local,
             seed=0,
         )
-        job = Job(space, task, inputs, targets, own, steps, threads)
+        job = Job(space, task, inputs, targets, own, steps, threads, place)
         found = measure(job, bounds, patience=patience, held=held)
         return ProbeRow(
             width=width,

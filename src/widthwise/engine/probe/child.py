@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from widthwise.core.allocator import keep_freed_memory
+from widthwise.core.device import upload, working_on
 from widthwise.core.records import ClientTask
-from widthwise.engine.probe.memory import Footprint, footprint
+from widthwise.engine.probe.memory import Footprint, limit, own_footprint
 from widthwise.engine.processes import die_with_parent
 from widthwise.slicing import WidthSpace
 from widthwise.training import ModuleCache, Objective, train
@@ -41,6 +43,7 @@ class Job:
         objective: The local objective.
         steps: Steps that are timed.
         threads: Threads of torch.
+        device: Where it trains; all tensors above lie on the CPU.
     """
 
     space: WidthSpace
@@ -50,19 +53,23 @@ class Job:
     objective: Objective
     steps: int
     threads: int
+    device: torch.device
 
     def seconds(self) -> list[float]:
         """Train, and return the seconds of each timed step."""
         torch.set_num_threads(self.threads)
-        batches = _Clocked(self.inputs, self.targets)
-        train(
-            self.task,
-            space=self.space,
-            module_for=ModuleCache(self.space),
-            dataset=batches,
-            indices=torch.arange(len(self.targets) * (WARM_UP + self.steps + 1)),
-            objective=self.objective,
-        )
+        with working_on(self.device):
+            sent = self.task.params, self.task.buffers, dict(self.task.state)
+            params, buffers, state = upload(sent, self.device)
+            batches = _Clocked(*upload((self.inputs, self.targets), self.device))
+            train(
+                replace(self.task, params=params, buffers=buffers, state=state),
+                space=self.space,
+                module_for=ModuleCache(self.space, self.device),
+                dataset=batches,
+                indices=torch.arange(len(self.targets) * (WARM_UP + self.steps + 1)),
+                objective=self.objective,
+            )
         return [later - earlier for earlier, later in pairwise(batches.begun[WARM_UP:])]
 
 
@@ -78,6 +85,8 @@ class _Clocked:
         return len(self.targets)
 
     def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        if self.inputs.is_cuda:
+            torch.cuda.synchronize(self.inputs.device)  # the step before has ended there as well
         self.begun.append(time.perf_counter())
         return self.inputs.clone(), self.targets.clone()  # as gathered ones, they end with the step
 
@@ -97,37 +106,39 @@ class Told:
     problem: str | None = None
 
 
-def serve(pipe: Connection) -> None:
-    """Say what a process takes that can train; receive a `Job`, do it, and say what it took."""
+def serve(pipe: Connection, device: torch.device, memory_mib: float) -> None:
+    """Say what a process takes that can train; receive a `Job`, do it, and say what it took.
+
+    Args:
+        pipe: To the owner, who watches this process.
+        device: Where it trains.
+        memory_mib: What it may take on a CUDA device, where it cannot be watched from outside.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent alone answers Ctrl-C
     threading.Thread(target=die_with_parent, daemon=True).start()
     with suppress(OSError):  # if the machine runs out of memory, the kernel ends this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
-    _load_all_of_torch()
-    pipe.send(_own_memory())
-    pipe.send(_done(pipe))
+    keep_freed_memory()  # as a client's process does
+    _load_all_of_torch(device)
+    limit(device, memory_mib)
+    pipe.send(own_footprint(device))
+    pipe.send(_done(pipe, device))
 
 
-def _load_all_of_torch() -> None:
+def _load_all_of_torch(device: torch.device) -> None:
     """Train one weight: the first step of an optimizer imports as much again, whatever the model."""
-    weight = torch.ones(1, requires_grad=True)
+    weight = torch.ones(1, device=device, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=LEARNING_RATE, fused=True)
     weight.sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 
-def _done(pipe: Connection) -> Told:
+def _done(pipe: Connection, device: torch.device) -> Told:
     try:
         job: Job = pickle.loads(pipe.recv_bytes())
         seconds = job.seconds()
     except Exception as error:  # also of parts and models that are the user's own
         refused = isinstance(error, MemoryError | torch.OutOfMemoryError)
         refused = refused or "DefaultCPUAllocator" in str(error)  # a RuntimeError like any other
-        return Told(_own_memory(), problem=None if refused else f"{type(error).__name__}: {error}")
-    return Told(_own_memory(), seconds)
-
-
-def _own_memory() -> Footprint:
-    own = footprint()
-    assert own is not None
-    return own
+        return Told(own_footprint(device), problem=None if refused else f"{type(error).__name__}: {error}")
+    return Told(own_footprint(device), seconds)

@@ -1,4 +1,4 @@
-"""How much memory a process takes, as Linux counts it."""
+"""How much memory training takes: of a process, as Linux counts it, or of its CUDA device, as torch does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from widthwise.core.errors import ConfigError
+from widthwise.engine.probe.records import MIB
 
 _FIELD = re.compile(rb"^(VmHWM|VmRSS|VmSwap):\s+(\d+) kB$", re.M)
 
@@ -16,7 +19,8 @@ class Footprint:
     """The memory of a process, in bytes.
 
     Attributes:
-        now: What lies in memory (libraries and shared memory included) or was swapped out.
+        now: What lies in memory (libraries and shared memory included) or was swapped out; on a CUDA device,
+            its tensors.
         peak: The largest that ``now`` has been in memory since the process started, or ``now`` where that is
             more.
     """
@@ -50,3 +54,23 @@ def footprint(process: int | str = "self") -> Footprint | None:
         return None
     now = size["VmRSS"] + size.get("VmSwap", 0)
     return Footprint(now, max(now, size["VmHWM"]))
+
+
+def own_footprint(device: torch.device) -> Footprint:
+    """Return the memory that counts for training on a device: of this process, or of its tensors there."""
+    if device.type == "cuda":
+        return Footprint(torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device))
+    own = footprint()
+    assert own is not None
+    return own
+
+
+def limit(device: torch.device, memory_mib: float) -> None:
+    """Let torch refuse what would exceed a bound on a CUDA device. On the CPU nothing is limited.
+
+    There torch does not take more addresses than it uses, unlike here, where a process must be watched
+    from outside instead.
+    """
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, memory_mib * MIB / total), device)

@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from statistics import median
 
+import torch
+
 from widthwise.core.errors import RunError
 from widthwise.engine.probe.child import WARM_UP, Job, Told, serve
 from widthwise.engine.probe.memory import Footprint, footprint
@@ -28,7 +30,8 @@ def measure(job: Job, bounds: Bounds, *, patience: float, held: int | None = Non
 
     The process is a new interpreter: what it has taken, nobody has taken before. A limit on its address space
     (``RLIMIT_AS``) would not do, since torch reserves addresses that it never uses; so it is watched from
-    here, and ended as soon as its memory exceeds the bound, or its steps did not end in time.
+    here, and ended as soon as its memory exceeds the bound, or its steps did not end in time. On a CUDA
+    device torch itself refuses what exceeds the bound.
 
     Args:
         job: What to train.
@@ -39,13 +42,14 @@ def measure(job: Job, bounds: Bounds, *, patience: float, held: int | None = Non
     Raises:
         RunError: if the process fails for another reason than memory or time.
     """
+    room = max(0.0, bounds.memory_mib - (held or 0) / MIB)
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process = context.Process(target=serve, args=(theirs, job.device, room), daemon=True)
     with script_hidden(unless=type(job.objective).__module__ in SCRIPT):
         process.start()
     theirs.close()
-    watched = _Watched(process, ours, bounds, held)
+    watched = _Watched(process, ours, bounds, held, job.device)
     allowed = patience + (WARM_UP + job.steps + 1) * bounds.seconds_per_step
     try:
         watched.wait_for_start()
@@ -64,8 +68,16 @@ def measure(job: Job, bounds: Bounds, *, patience: float, held: int | None = Non
 class _Watched:
     """A process and the bounds that it is held to."""
 
-    def __init__(self, process: SpawnProcess, pipe: Connection, bounds: Bounds, held: int | None) -> None:
+    def __init__(
+        self,
+        process: SpawnProcess,
+        pipe: Connection,
+        bounds: Bounds,
+        held: int | None,
+        device: torch.device,
+    ) -> None:
         self._process, self._pipe, self._bounds, self._held = process, pipe, bounds, held
+        self._visible = device.type == "cpu"
         self._start = self._last = Footprint(0, 0)
 
     def wait_for_start(self) -> None:
@@ -85,7 +97,8 @@ class _Watched:
             return self.ended("memory")
         self._pipe.send_bytes(message)
         while not self._pipe.poll(POLL_SECONDS):
-            self._last = footprint(self._process.pid or 0) or self._last
+            if self._visible:
+                self._last = footprint(self._process.pid or 0) or self._last
             if self._taken > self._bounds.memory_mib * MIB:
                 return self.ended("memory")
             if time.monotonic() > deadline:
