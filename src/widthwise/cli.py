@@ -14,6 +14,7 @@ from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
 from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
 from widthwise.cli_options import DataDir, Json
+from widthwise.cli_probe import probe
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 from widthwise.cli_study import study
 
@@ -113,6 +114,7 @@ def audit(
 
 
 app.command()(study)
+app.command()(probe)
 register(app)
 
 

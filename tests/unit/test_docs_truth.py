@@ -72,7 +72,9 @@ def test_readme_shows_the_example_that_it_runs() -> None:
     assert yaml.safe_load(shown) == yaml.safe_load(page("examples/digits-hasfl.yaml"))
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/audit.md", "docs/studies.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/quickstart.md", "docs/audit.md", "docs/studies.md", "docs/capacity.md"]
+)
 def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
     known = {
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback

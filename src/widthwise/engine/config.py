@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from widthwise.engine.devices import cuda_devices, default_workers
+from widthwise.engine.devices import default_workers, resolved
 
 
 class EngineConfig(BaseModel):
@@ -68,9 +68,7 @@ class EngineConfig(BaseModel):
                 f"device is {value!r}, but clients train on cpu, cuda or cuda:N. Write device: auto to take "
                 "what is there"
             )
-        if value == "auto":
-            return "cuda" if cuda_devices() else "cpu"
-        return value
+        return resolved(value)
 
     @model_validator(mode="after")
     def _lets_ray_choose(self) -> Self:

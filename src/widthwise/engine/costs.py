@@ -81,8 +81,7 @@ def price_list(
     """
     if currency == "width":
         return Costs()
-    steps = {k / group.size for group in space.groups for k in range(1, group.size + 1)} | {1.0}
-    levels = np.array(sorted(steps))
+    levels = np.array(space.levels)
 
     @cache
     def unit(width: float, context: float) -> float:

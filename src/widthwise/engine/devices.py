@@ -21,6 +21,13 @@ def cuda_devices() -> tuple[torch.device, ...]:
     return tuple(torch.device("cuda", index) for index in range(count))
 
 
+def resolved(asked: str) -> str:
+    """Return what is asked for; ``auto`` is ``cuda`` where there is such a device and else ``cpu``."""
+    if asked == "auto":
+        return "cuda" if cuda_devices() else "cpu"
+    return asked
+
+
 def devices(asked: str, *, elsewhere: bool = False) -> tuple[torch.device, ...]:
     """Return the devices that workers take in turn: the CPU, one CUDA device, or all of them.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing as mp
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,3 +28,11 @@ def script_hidden(unless: bool = False) -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = script
+
+
+def die_with_parent() -> None:
+    """End this process as soon as the one that started it is gone. Runs in a thread of its own."""
+    parent = mp.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -162,6 +162,12 @@ class WidthSpace:
                 raise SliceError(unknown_name("widths", name, self._full))
         return self._nested(width, widths)
 
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Widths at which a nested slice may gain a channel, ascending: k / C of every group, and 1."""
+        steps = {k / group.size for group in self.groups for k in range(1, group.size + 1)}
+        return tuple(sorted(steps | {1.0}))
+
     def full(self) -> SliceSpec:
         """Return the spec that keeps everything."""
         return self.nested(1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import traceback
@@ -21,7 +20,7 @@ from widthwise.core.records import RoundRecord
 from widthwise.engine import EXECUTORS, Federation, is_run, run_federation
 from widthwise.engine.files import write_text
 from widthwise.engine.folder import ERROR
-from widthwise.engine.processes import SCRIPT, script_hidden
+from widthwise.engine.processes import SCRIPT, die_with_parent, script_hidden
 from widthwise.methods import METHODS, PARTS
 from widthwise.studies.build import build
 from widthwise.studies.study import PlannedRun
@@ -183,7 +182,7 @@ def _serve(pipe: Connection, place: int | None, data_dir: Path | None, notes: No
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner of the pool alone answers Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()  # so that its run can be resumed
     if place is not None:
         torch.set_num_threads(1)
     while True:
@@ -223,14 +222,6 @@ def _train(
 def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the saving
     raise KeyboardInterrupt
-
-
-def _die_with_parent() -> None:
-    """End this process as soon as the one that owns the pool is gone, so that its run can be resumed."""
-    parent = mp.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 class _PipeSink:
