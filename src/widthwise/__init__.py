@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widthwise.aggregation import aggregate
     from widthwise.audit import AuditReport, audit, coverage
-    from widthwise.core.errors import InputError, RunError, SliceError, TraceError, WidthwiseError
+    from widthwise.core.errors import (
+        ExportError,
+        InputError,
+        RunError,
+        SliceError,
+        TraceError,
+        WidthwiseError,
+    )
     from widthwise.core.records import SliceSpec
     from widthwise.engine.runs import RunResult, load_run
     from widthwise.report import build_report
+    from widthwise.ship import evaluate, export, load_export
     from widthwise.slicing import Cost, WidthSpace, cost, trace
     from widthwise.slicing.rules import rule
     from widthwise.studies import RunConfig, load_config, run
@@ -31,6 +39,7 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
 _HOMES = {
     "AuditReport": "widthwise.audit",
     "Cost": "widthwise.slicing",
+    "ExportError": "widthwise.core.errors",
     "InputError": "widthwise.core.errors",
     "RunConfig": "widthwise.studies",
     "RunError": "widthwise.core.errors",
@@ -45,7 +54,10 @@ _HOMES = {
     "build_report": "widthwise.report",
     "cost": "widthwise.slicing",
     "coverage": "widthwise.audit",
+    "evaluate": "widthwise.ship",
+    "export": "widthwise.ship",
     "load_config": "widthwise.studies",
+    "load_export": "widthwise.ship",
     "load_run": "widthwise.engine.runs",
     "rule": "widthwise.slicing.rules",
     "run": "widthwise.studies",
@@ -55,6 +67,7 @@ _HOMES = {
 __all__ = [
     "AuditReport",
     "Cost",
+    "ExportError",
     "InputError",
     "RunConfig",
     "RunError",
@@ -69,7 +82,10 @@ __all__ = [
     "build_report",
     "cost",
     "coverage",
+    "evaluate",
+    "export",
     "load_config",
+    "load_export",
     "load_run",
     "rule",
     "run",

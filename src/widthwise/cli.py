@@ -1,4 +1,4 @@
-"""The command ``widthwise``: the other commands are in ``cli_study`` and ``cli_inspect``.
+"""The command ``widthwise``: the other commands are in ``cli_study``, ``cli_ship`` and ``cli_inspect``.
 
 Commands import what they use when they run: torch takes seconds to import, and ``--help`` needs none of it.
 """
@@ -15,6 +15,7 @@ from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
 from widthwise.cli_options import DataDir, Json
 from widthwise.cli_probe import probe
+from widthwise.cli_ship import evaluate, export
 from widthwise.cli_show import results_table, show, stderr, unmet_budgets
 from widthwise.cli_study import study
 
@@ -113,8 +114,8 @@ def audit(
     show(found, found.to_json(), json)
 
 
-app.command()(study)
-app.command()(probe)
+for command in (study, probe, evaluate, export):
+    app.command()(command)
 register(app)
 
 

@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "audit": {"core", "heterogeneity", "engine.runs"},
     "studies": BELOW_ENGINE | {"engine"},
     "report": {"core", "engine.runs", "audit", "studies"},
+    "ship": BELOW_ENGINE | {"engine", "studies"},
 }
 MAX_LINES = 400
 #: File (relative to the package) -> why it may be longer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import torch
 from PIL import Image
 
 from widthwise.core.seeds import SeedTree
-from widthwise.tasks import DATASETS, Request, Splits
+from widthwise.tasks import DATASETS, ArraySet, Request, Splits, TextSet
 from widthwise.tasks.images import ImageSource
 
 NAMES = DATASETS.names()
@@ -125,3 +126,25 @@ def test_dataset_says_what_it_is(name: str) -> None:
     assert source.name == name
     assert all((source.summary, source.origin, source.terms))
     assert source.signature.num_classes == len(source.class_names)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dataset_says_how_raw_samples_become_inputs(name: str, data_dir: Path) -> None:
+    """The code is run on what the model card calls raw samples, and gives the bits of a batch."""
+    source = DATASETS[name].value
+    assert source.preparation is not None
+    scope: dict[str, Any] = {"np": np}
+    exec(source.preparation.code, scope)
+    test = load(name, data_dir).test
+    chosen = torch.arange(5)
+    inputs = test.batch(chosen)[0]
+    if isinstance(test, ArraySet):
+        raw: Any = test.values[chosen].numpy()
+    else:
+        assert isinstance(test, TextSet)
+        characters = [*" ", *source.class_names[1:]]
+        raw = ["longer\n" + "".join(characters[token] for token in row) for row in inputs.tolist()]
+        raw[0] = raw[0].replace(" ", "\n")
+    prepared = torch.from_numpy(scope["prepare"](raw))
+    assert prepared.dtype == inputs.dtype
+    assert torch.equal(prepared, inputs)

@@ -73,7 +73,11 @@ def test_readme_shows_the_example_that_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/quickstart.md", "docs/audit.md", "docs/studies.md", "docs/capacity.md"]
+    "name",
+    [
+        "README.md",
+        *(f"docs/{page}.md" for page in ("quickstart", "audit", "studies", "capacity", "shipping")),
+    ],
 )
 def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
     known = {

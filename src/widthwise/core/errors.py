@@ -1,7 +1,7 @@
 """Errors that users see. Each message says what is wrong, the rule it breaks and the one thing to do.
 
-``InputError`` and its children mean bad input (exit code 2); ``RunError`` and its children mean that a
-run that was started well has failed (exit code 1).
+``InputError`` and its children mean bad input (exit code 2); all others mean that something that was started
+well has failed (exit code 1).
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class RunError(WidthwiseError, RuntimeError):
         )
         where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
         super().__init__(f"{where}: {reason}" if where else reason)
+
+
+class ExportError(WidthwiseError, RuntimeError):
+    """An exported file does not give what the sub-model gives; it has not been kept."""
 
 
 class DivergenceError(RunError):

@@ -17,7 +17,7 @@ from widthwise.core.threads import one_thread
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
 from widthwise.tasks import Dataset
-from widthwise.training import ModuleCache, evaluate, recalibrate
+from widthwise.training import Evaluation, ModuleCache, evaluate, recalibrate
 
 
 class Evaluator:
@@ -64,29 +64,42 @@ class Evaluator:
             recalibrate(module, self._batches())
         return module
 
-    def __call__(self, state: ServerState, spec: SliceSpec) -> tuple[float, float]:
-        """Return test accuracy in [0, 1] and mean test loss of a slice of the global model.
+    def __call__(self, state: ServerState, spec: SliceSpec) -> Evaluation:
+        """Return test accuracy and mean test loss of a slice of the global model; see ``measure``."""
+        return self.measure(self.calibrated(state, spec), state)
+
+    def measure(self, module: nn.Module, state: ServerState, samples: Dataset | None = None) -> Evaluation:
+        """Return accuracy and mean loss of a slice with statistics of its own.
+
+        Args:
+            module: What ``calibrated`` gave.
+            state: The state of the server.
+            samples: What the slice is evaluated on; by default the test set.
 
         Raises:
-            DivergenceError: if the test loss is not finite.
+            DivergenceError: if the loss is not finite.
         """
-        fed, module = self._fed, self.calibrated(state, spec)
+        data, engine = self._test if samples is None else samples.to(self._device), self._fed.engine
         with working_on(self._device):
-            accuracy, loss = evaluate(module, self._test, fed.engine.eval_batch_size, fed.engine.precision)
-        if not math.isfinite(loss):
+            found = evaluate(module, data, engine.eval_batch_size, engine.precision)
+        if not math.isfinite(found.loss):
             raise DivergenceError(
-                f"the test loss is {loss}, but it must be finite. Lower training.lr.",
+                f"the test loss is {found.loss}, but it must be finite. Lower training.lr.",
                 round_index=state.round_index - 1,
                 stage="evaluation",
             )
-        return accuracy, loss
+        return found
+
+    def shipped(self, state: ServerState, width: float) -> SliceSpec:
+        """Return the slice that the method ships for a width.
+
+        Raises:
+            SliceError: if the width is not in (0, 1].
+        """
+        with one_thread():  # as where clients' slices are chosen
+            return self._fed.method.selector.ship(self._fed.space, width, state.params)
 
     def tiers(self, state: ServerState) -> dict[str, float]:
-        """Return the accuracy of every tier's sub-model, keyed by the tier as text.
-
-        The sub-model is the one that the selector would ship at that width.
-        """
-        selector, space = self._fed.method.selector, self._fed.space
-        with one_thread():  # as where clients' slices are chosen
-            shipped = {t: selector.ship(space, t, state.params) for t in sorted(self._fed.task.tiers)}
-        return {f"{tier:g}": self(state, spec)[0] for tier, spec in shipped.items()}
+        """Return the accuracy of the sub-model that is shipped for every tier, keyed by the tier as text."""
+        tiers = sorted(self._fed.task.tiers)
+        return {f"{tier:g}": self(state, self.shipped(state, tier)).accuracy for tier in tiers}

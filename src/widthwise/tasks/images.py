@@ -14,6 +14,7 @@ from PIL import Image
 
 from widthwise.core.errors import DataError
 from widthwise.tasks.dataset import ArraySet
+from widthwise.tasks.preparation import Preparation, of_images
 from widthwise.tasks.source import Ints, Request, Source, Splits, hold_out, largest, subsample
 from widthwise.tasks.tables import Table, read_table
 
@@ -35,6 +36,11 @@ class ImageSource(Source):
     image_columns: tuple[str, ...] = ("image",)
     label_columns: tuple[str, ...] = ("label",)
     id_column: str | None = None
+
+    @property
+    def preparation(self) -> Preparation:
+        """Normalisation of bytes; an encoded image is converted by PIL to mode L or RGB before."""
+        return of_images(self.signature.shape, self.mean, self.std)
 
     def read(self, request: Request) -> Splits:
         """Read the tables, choose the rows, and decode only these."""

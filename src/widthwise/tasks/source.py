@@ -12,6 +12,7 @@ import numpy.typing as npt
 from widthwise.core.errors import ConfigError
 from widthwise.core.seeds import SeedTree
 from widthwise.tasks.dataset import Dataset, Signature
+from widthwise.tasks.preparation import Preparation
 
 Ints = npt.NDArray[np.int64]
 
@@ -121,6 +122,11 @@ class Source(ABC):
     def num_classes(self) -> int:
         """Number of classes."""
         return self.signature.num_classes
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How a raw sample becomes an input; None where the source does not say."""
+        return None
 
     @abstractmethod
     def read(self, request: Request) -> Splits:

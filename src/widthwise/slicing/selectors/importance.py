@@ -34,6 +34,10 @@ class Importance(Selector):
         "which channels the narrower clients train follows the magnitudes of the weights: below full width, "
         "none is certain to be trained."
     )
+    shipped: ClassVar[str] = (
+        "those ceil(w * C) channels of each group of C channels whose weights have the largest norm in the "
+        "trained model"
+    )
 
     importance_norm: Literal["l1", "l2"] = "l2"
 

@@ -43,6 +43,10 @@ class Magnitude(Selector):
         "only traffic does; which weights the narrower clients train follows their magnitudes, and none is "
         "certain to be trained."
     )
+    shipped: ClassVar[str] = (
+        "the full-size model in which all but the weights of largest magnitude are zero, so many as a slice "
+        "of that width has: it takes the space and the multiply-accumulates of the full model"
+    )
 
     mask_scope: Literal["global", "layer"] = "global"
 

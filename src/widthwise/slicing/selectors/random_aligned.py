@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from widthwise.core.records import SliceSpec, ascending
 from widthwise.core.traits import Trait
 from widthwise.slicing.selectors.selector import Moment, Selector, sizes
@@ -21,6 +23,11 @@ class RandomAligned(Selector):
     Attributes:
         shared_draw: All clients of a round share one shuffle.
     """
+
+    shipped: ClassVar[str] = (
+        "the leading ceil(w * C) channels of each group of C channels; clients trained channels drawn at "
+        "random, and none of them this slice as such"
+    )
 
     shared_draw: bool = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -39,6 +39,11 @@ class Rolling(Selector):
         roll_step: Channels by which the window moves in a round.
         roll_direction: Towards higher channels (``forward``) or lower ones.
     """
+
+    shipped: ClassVar[str] = (
+        "the leading ceil(w * C) channels of each group of C channels; clients trained windows that moved "
+        "from round to round, and none of them this slice as such"
+    )
 
     roll_step: int = Field(1, ge=1)
     roll_direction: Literal["forward", "backward"] = "forward"

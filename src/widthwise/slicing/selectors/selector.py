@@ -47,6 +47,8 @@ class Selector(BaseModel):
 
     #: What users must know about the slices beside their cost and reach; one sentence, or nothing.
     note: ClassVar[str] = ""
+    #: What ``ship`` gives at a width, as the end of "What is shipped at width w is ...".
+    shipped: ClassVar[str] = "the leading ceil(w * C) channels of each group of C channels"
 
     @property
     def traits(self) -> frozenset[Trait]:

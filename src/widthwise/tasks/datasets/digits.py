@@ -7,11 +7,17 @@ import torch
 
 from widthwise.core.errors import ConfigError
 from widthwise.tasks.dataset import ArraySet, Signature
+from widthwise.tasks.preparation import Preparation, of_images
 from widthwise.tasks.source import DEFAULT_TEST_FRACTION, Request, Source, Splits, subsample
 
 
 class Digits(Source):
     """1,797 grey images of 8x8 pixels, ten classes, light ink on black."""
+
+    @property
+    def preparation(self) -> Preparation:
+        """Normalisation of bytes."""
+        return of_images(self.signature.shape, MEAN, STD)
 
     def read(self, request: Request) -> Splits:
         """Read, split (stratified by class, the same for every seed) and take the samples asked for."""
@@ -58,7 +64,7 @@ DIGITS = Digits(
     class_names=tuple("0123456789"),
     summary="1,797 handwritten digits, 8x8 grey, bundled: no download",
     origin="scikit-learn's bundled copy of the UCI optical recognition of handwritten digits (test part), "
-    "8x8 grey, light ink on black",
+    "8x8 grey, light ink on black; its pixels 0..16 are taken times 255/16, rounded",
     terms="UCI Machine Learning Repository, CC BY 4.0 (Alpaydin and Kaynak 1998)",
     has_test=False,
 )

@@ -9,6 +9,7 @@ import torch
 
 from widthwise.core.errors import DataError
 from widthwise.tasks.dataset import Signature, TextSet
+from widthwise.tasks.preparation import Preparation, of_characters
 from widthwise.tasks.source import (
     DEFAULT_TEST_FRACTION,
     Ints,
@@ -31,6 +32,11 @@ class Shakespeare(Source):
     one part, so no character that is a training target or input is ever tested on: a role of n characters,
     c of them in the training part, has c - 80 training and n - c - 80 test windows.
     """
+
+    @property
+    def preparation(self) -> Preparation:
+        """Printable ASCII from the space on."""
+        return of_characters(WINDOW, FIRST, LAST)
 
     def read(self, request: Request) -> Splits:
         """Read the speeches, and lay the kept roles one after another in one token stream."""
