@@ -291,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="everything in miniature")
     parser.add_argument("--parts", default=",".join(PARTS))
     options = parser.parse_args(arguments)
+    if unknown := set(options.parts.split(",")) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}. The parts are {', '.join(PARTS)}")
     try:
         device = devices(options.device)[0]
     except ConfigError as error:

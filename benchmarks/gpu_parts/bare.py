@@ -70,6 +70,7 @@ class BareLoop:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream(self._device)
         with working_on(self._device):
+            side.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(side):
                 for _ in range(3):
                     self._step()
