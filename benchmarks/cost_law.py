@@ -71,9 +71,10 @@ def _epochs(fed: Federation) -> Callable[[float], None]:
     task, state = fed.task, ServerState.initial(fed)
     runner = ClientRunner(task.train, task.partition, fed.space, fed.method.objective, fed.engine.stack)
     executor, everybody = EXECUTORS["serial"].value(runner, 1), tuple(range(task.num_clients))
+    samples = dict(zip(everybody, task.partition.sizes().tolist(), strict=True))
 
     def epoch(width: float) -> None:
-        plan = RoundPlan(Cohort(0, everybody), dict.fromkeys(everybody, width))
+        plan = RoundPlan(Cohort(0, everybody), dict.fromkeys(everybody, width), samples)
         handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
         deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
 

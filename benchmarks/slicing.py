@@ -110,7 +110,7 @@ def table(document: Document) -> str:
                 f"{row['trace_s']:.2f}",
                 f"{row['with_check_s']:.2f}",
                 " / ".join(f"{ratio:.2f}" for ratio in row["to_deepcopy"]),
-                " / ".join(f"{ratio:.2g}" for ratio in row["to_clones"]),
+                " / ".join(f"{ratio:.1f}" for ratio in row["to_clones"]),
             )
             for row in document["rows"]
         ),
