@@ -240,5 +240,5 @@ def test_check_reply_says_what_an_error_means(asked, bounds, code, kind):
     found = check_reply(asked[0], reply(Error(code, "why\n  it   failed" + "x" * 1000)), bounds)
     assert isinstance(found, Rejection)
     assert found.kind == kind
-    assert found.reason.startswith("why it failedxxx")
+    assert found.reason.startswith("why it failedxxx")  # one line, and not a long one
     assert len(found.reason) == 300

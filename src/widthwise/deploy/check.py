@@ -48,11 +48,24 @@ class Rejection:
 
     Attributes:
         kind: One word, by which such cases are counted.
-        reason: What was wrong.
+        reason: What was wrong, in one line.
     """
 
     kind: str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", printable(self.reason))
+
+
+def printable(text: str) -> str:
+    """Return what a node says as one line of bounded length: it goes into logs.
+
+    Example:
+        >>> printable("it   broke " + chr(10) + "badly" + chr(27))
+        'it broke badly'
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:LONGEST_REASON]
 
 
 class _Refused(Exception):
@@ -86,9 +99,7 @@ def _failure(error: Error) -> tuple[str, str]:
         ErrorCode.MESSAGE_UNAVAILABLE: "expired",
         ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "expired",
     }
-    return kinds.get(error.code, "error"), " ".join((error.reason or "no reason given").split())[
-        :LONGEST_REASON
-    ]
+    return kinds.get(error.code, "error"), error.reason or "no reason given"
 
 
 def _report(assignment: Assignment, content: RecordDict, bounds: Bounds) -> ClientReport:

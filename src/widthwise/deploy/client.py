@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,26 +56,28 @@ def client_app(config: Path | str) -> ClientApp:
 
 @dataclass(frozen=True)
 class Site:
-    """What a device keeps from one message to the next.
+    """What a device keeps from one message to the next, made when it is needed first.
 
     Attributes:
         config: The run.
-        task: Its data and model.
-        space: Width space of the model.
-        module_for: Its modules.
     """
 
     config: RunConfig
-    task: Task
-    space: WidthSpace
-    module_for: ModuleCache
 
-    @classmethod
-    def of(cls, config: RunConfig) -> Site:
-        """Load the data, build the model and trace it."""
-        task = build_task(config.task, config.capacity, config.seed)
-        space = trace_task(config, task)
-        return cls(config, task, space, ModuleCache(space))
+    @cached_property
+    def task(self) -> Task:
+        """Data, partition and model."""
+        return build_task(self.config.task, self.config.capacity, self.config.seed)
+
+    @cached_property
+    def space(self) -> WidthSpace:
+        """Width space of the model."""
+        return trace_task(self.config, self.task)
+
+    @cached_property
+    def module_for(self) -> ModuleCache:
+        """Modules that are trained."""
+        return ModuleCache(self.space)
 
     def client(self, node_config: UserConfig) -> int:
         """Return which client this node is.
@@ -130,4 +132,4 @@ class Site:
 
 @lru_cache(maxsize=1)
 def _site(path: Path, run_config: tuple[tuple[str, bool | float | int | str], ...]) -> Site:
-    return Site.of(configured(path, dict(run_config))[0])
+    return Site(configured(path, dict(run_config))[0])

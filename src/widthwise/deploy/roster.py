@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
 
-from widthwise.deploy.check import Rejection
+from widthwise.deploy.check import Rejection, printable
 from widthwise.deploy.exchange import LOG, POLL, Exchange, Unreadable
 
 NODE = "node"
@@ -56,7 +56,7 @@ class Expected:
 def check_claim(reply: Message, expected: Expected) -> Claim | Rejection:
     """Return what a node claims to be, or why it cannot take part. Pure."""
     if reply.has_error():
-        return Rejection("error", " ".join((reply.error.reason or "no reason given").split()))
+        return Rejection("error", reply.error.reason or "no reason given")
     record: dict[str, Any] = dict(reply.content.config_records.get(NODE, {}))
     client, capacity, samples = (record.get(name) for name in ("client", "capacity", "samples"))
     if record.get("config") != expected.config_hash:
@@ -77,7 +77,7 @@ def check_claim(reply: Message, expected: Expected) -> Claim | Rejection:
             return Rejection(
                 "capacity", f"it can train {capacity:g}, but the run counts on {counted_on:g} of it"
             )
-    versions = {name: str(record[name]) for name in PACKAGES if name in record}
+    versions = {name: printable(str(record[name]))[:20] for name in PACKAGES if name in record}
     return Claim(client, capacity, samples, versions)
 
 
