@@ -74,6 +74,14 @@ def assert_same_run(ours, theirs):
 @pytest.mark.parametrize("name", METHODS.names())
 def test_method_over_a_grid_gives_the_parameters_of_the_simulation(tmp_path, name):
     method = {"name": name, **NEEDED.get(name, {}), "adapt_every": 1, "warmup": 1}
-    _, out = deployed(tmp_path, configuration(method))
+    grid, out = deployed(tmp_path, configuration(method))
     run(load_config(tmp_path / "config.yaml"), tmp_path / "simulated")
     assert_same_run(out, tmp_path / "simulated")
+    entries = [json.loads(line) for line in (out / "nodes.jsonl").read_text().splitlines()]
+    assert {entry["outcome"] for entry in entries} == {"accepted"}
+    # Bytes are those that the nodes count too, and of tensors those of the cost table; down come batch norms.
+    for entry in entries:
+        ((down, up),) = [log[2:] for log in grid.log if log[:2] == (entry["round"], entry["node"])]
+        assert (entry["bytes_down"], entry["bytes_up"]) == (down, up)
+        assert entry["tensors_up"] == entry["table_up"]
+        assert 0 < entry["tensors_down"] - entry["table_down"] <= 2 * 8 + 4 * 2 * (16 + 32)
