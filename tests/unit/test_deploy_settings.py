@@ -12,7 +12,7 @@ import yaml
 
 from widthwise.core.errors import ConfigError
 from widthwise.deploy.roster import Claim
-from widthwise.deploy.settings import configured, overrides, settled
+from widthwise.deploy.settings import configured, identity, overrides, settled
 from widthwise.studies.config import RunConfig, load_config
 
 TASK = {"dataset": "digits", "model": "cnn-small", "clients": 4, "partition": {"kind": "iid"}}
@@ -70,6 +70,13 @@ def test_deploy_block_is_stored_but_no_part_of_the_identity():
     assert plain.hash() == deployed.hash()
     assert "deploy" not in plain.to_dict()
     assert deployed.to_dict()["deploy"]["deadline"] == 9
+
+
+def test_identity_is_the_same_on_every_device():
+    one, other = (RunConfig(**config(engine={"device": device})) for device in ("cpu", "cuda"))
+    assert one.hash() != other.hash()
+    assert identity(one) == identity(other) == one.hash()
+    assert identity(RunConfig(**config(seed=1))) != identity(one)
 
 
 @pytest.mark.parametrize(

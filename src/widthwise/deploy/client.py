@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 
 from widthwise.deploy.capacity import CAPACITY, capacity_of
 from widthwise.deploy.roster import NODE, PACKAGES
+from widthwise.deploy.settings import identity
 from widthwise.deploy.site import Site, site_of
 
 
@@ -46,7 +47,7 @@ def _introduction(site: Site, context: Context) -> ConfigRecord:
     said: dict[str, str | int | float] = {
         "client": client,
         "samples": len(site.task.partition.client(client)),
-        "config": site.config.hash(),
+        "config": identity(site.config),
         **{package: version(package) for package in PACKAGES},
     }
     if (capacity := capacity_of(context)) is not None:

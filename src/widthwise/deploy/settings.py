@@ -41,6 +41,12 @@ def configured(path: Path, run_config: UserConfig) -> tuple[RunConfig, Path]:
     return config, Path(str(run_config[OUT])) if OUT in run_config else config.folder(path.stem)
 
 
+def identity(config: RunConfig) -> str:
+    """Return what server and nodes must agree on, as a hash: all but where each of them computes."""
+    engine = config.engine.model_copy(update={"device": "cpu"})
+    return config.model_copy(update={"engine": engine}).hash()
+
+
 def settled(config: RunConfig, claims: Iterable[Claim]) -> RunConfig:
     """Return the configuration with the capacities that nodes have stated.
 

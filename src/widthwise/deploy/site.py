@@ -9,15 +9,15 @@ from pathlib import Path
 from flwr.app import Context, Message, RecordDict
 
 from widthwise.core.errors import ConfigError, InputError
-from widthwise.core.threads import one_thread
 from widthwise.deploy.settings import configured
 from widthwise.deploy.wire import decode_task, encode_report, size_of
+from widthwise.engine.devices import devices
+from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
 from widthwise.slicing import WidthSpace
 from widthwise.studies.build import trace_task
 from widthwise.studies.config import RunConfig
 from widthwise.tasks import Task, build_task
-from widthwise.training import ModuleCache, train
 
 CLIENT = "partition-id"
 
@@ -43,9 +43,10 @@ class Site:
         return trace_task(self.config, self.task)
 
     @cached_property
-    def module_for(self) -> ModuleCache:
-        """Modules that are trained."""
-        return ModuleCache(self.space)
+    def runner(self) -> ClientRunner:
+        """Trains, as a worker of a simulation would: on the device that the configuration means here."""
+        objective, device = build_method(self.config.method).objective, devices(self.config.engine.device)
+        return ClientRunner(self.task.train, self.task.partition, self.space, objective, devices=device)
 
     def client(self, context: Context) -> int:
         """Return which client this node is.
@@ -73,15 +74,8 @@ class Site:
             raise InputError(
                 f"a task is for client {task.client_id}, but this node is client {client}. Drop it."
             )
-        with one_thread():
-            report = train(
-                task,
-                space=self.space,
-                module_for=self.module_for,
-                dataset=self.task.train,
-                indices=self.task.partition.client(client),
-                objective=build_method(self.config.method).objective.for_tiers(tiers),
-            )
+        self.runner.objective = build_method(self.config.method).objective.for_tiers(tiers)
+        report = self.runner.train(task)
         return encode_report(report, size_of(message))
 
 

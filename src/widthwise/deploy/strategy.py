@@ -18,7 +18,7 @@ from widthwise.deploy.exchange import LOG, Exchange
 from widthwise.deploy.executor import GridExecutor, Hand
 from widthwise.deploy.journal import Journal
 from widthwise.deploy.roster import Expected, Roster
-from widthwise.deploy.settings import settled, stored
+from widthwise.deploy.settings import identity, settled, stored
 from widthwise.deploy.wire import encode_task
 from widthwise.engine import DeployConfig, Federation, RunResult, is_run, load_run, run_federation
 from widthwise.engine.round import dispatch
@@ -66,7 +66,7 @@ class SliceStrategy(Strategy):
     def _run(self, grid: Grid) -> RunResult:
         exchange = Exchange(grid)
         clients, seconds = range(self.config.task.clients), self.settings.wait
-        roster = Roster(exchange, Expected(self.config.hash(), len(clients)), ttl=max(60.0, 2 * seconds))
+        roster = Roster(exchange, Expected(identity(self.config), len(clients)), ttl=max(60.0, 2 * seconds))
         least = min(self.settings.min_nodes or len(clients), len(clients))
         if (found := roster.gather(clients, least, seconds)) < least:
             raise RunError(
