@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
 from fake_grid import FakeGrid
 from flwr.app import Message, RecordDict
 
-from widthwise.deploy import client_app
+from widthwise.deploy import capacity, client_app
 from widthwise.deploy.site import site_of
+from widthwise.engine.probe import Bounds, ProbeResult, ProbeRow
 
 
 @pytest.fixture
@@ -61,12 +63,62 @@ def test_node_says_the_hash_of_the_configuration_under_its_run_config(file):
         ({}, r"partition-id in the node-config is None, but the clients are 0 to 1\. Start the node with"),
         ({"partition-id": 2}, "partition-id in the node-config is 2, but the clients are 0 to 1"),
         ({"partition-id": "0"}, "partition-id in the node-config is '0'"),
-        ({"partition-id": 0, "capacity": "all"}, r"capacity in the node-config is 'all', but a width is"),
-        ({"partition-id": 0, "capacity": True}, r"capacity in the node-config is True, but a width is"),
+        (
+            {"partition-id": 0, "capacity": "all"},
+            r"capacity in the node-config is 'all', but it must be a number",
+        ),
+        (
+            {"partition-id": 0, "capacity": True},
+            r"capacity in the node-config is True, but it must be a number",
+        ),
+        (
+            {"partition-id": 0, "capacity": 0.5, "memory-mb": 900},
+            "the node-config has capacity and memory-mb, but a node has either capacity, or memory-mb and",
+        ),
+        ({"partition-id": 0, "memory-mb": 900}, "the node-config has memory-mb, but a node has either"),
+        (
+            {"partition-id": 0, "memory-mb": "much", "seconds-per-step": 1},
+            "memory-mb in the node-config is 'much', but it must be a number",
+        ),
+        ({"partition-id": 0, "memory-mb": 0, "seconds-per-step": 1}, "the bound of memory is 0, but it must"),
     ],
 )
 def test_node_refuses_a_wrong_node_config(file, node_config, message):
     assert re.search(message, asked(file, node_config).error.reason)
+
+
+def test_node_measures_its_capacity_once_in_a_run(file, monkeypatch):
+    measured = []
+
+    def probe(space, model, batch, bounds, **options):
+        measured.append((space, bounds, len(batch[1]), options))
+        return ProbeResult(bounds, (row(0.25), row(0.5), replace(row(1.0), exceeds=("time",))))
+
+    monkeypatch.setattr(capacity, "probe", probe)
+    grid = FakeGrid(client_app(file), {7: {"partition-id": 1, "memory-mb": 900, "seconds-per-step": 0.5}})
+    for _ in range(2):
+        (message_id,) = grid.push_messages([Message(RecordDict(), 7, "query")])
+        (reply,) = grid.pull_messages([message_id])
+        assert reply.content.config_records["node"]["capacity"] == 0.5
+    ((space, bounds, samples, options),) = measured
+    site = site_of(file, grid.contexts[7])
+    assert space is site.space
+    assert (bounds, samples) == (Bounds(900, 0.5), 15)
+    assert options["training"] == site.config.training.local(0)
+    assert options["objective"] == site.config.built_method.objective
+    assert options["held"] > 10 * 2**20
+
+
+def row(width):
+    return ProbeRow(width, 1, 1, 1.0, 1.0, 0.1, ())
+
+
+def test_node_that_cannot_train_the_smallest_width_says_so(file):
+    """For real: no process of torch fits one MiB."""
+    reply = asked(file, {"partition-id": 0, "memory-mb": 1, "seconds-per-step": 1})
+    assert re.search(
+        r"client 0, stage probe: Not even width 0.\d+ fits 1 MiB and 1 s a step", reply.error.reason
+    )
 
 
 def test_node_keeps_its_data_from_one_message_to_the_next(file):

@@ -18,9 +18,10 @@ def client_app(config: Path | str) -> ClientApp:
     """Return the ClientApp that trains one client of a configuration.
 
     The node says which in its node-config: ``partition-id`` is the index of the client, ``capacity`` the
-    largest width that it can train (left out: as the configuration says). It answers two kinds of messages:
-    ``query``, who it is, and ``train``. Where Flower keeps the process, data, width space and modules stay in
-    memory.
+    largest width that it can train (left out: as the configuration says); with ``memory-mb`` and
+    ``seconds-per-step`` in its place it measures that itself, once in a run. It answers two kinds of
+    messages: ``query``, who it is, and ``train``. Where Flower keeps the process, data, width space and
+    modules stay in memory.
 
     Args:
         config: The file that the ServerApp was made of. It is read when the first message comes.
@@ -50,6 +51,6 @@ def _introduction(site: Site, context: Context) -> ConfigRecord:
         "config": identity(site.config),
         **{package: version(package) for package in PACKAGES},
     }
-    if (capacity := capacity_of(context)) is not None:
+    if (capacity := capacity_of(site, context)) is not None:
         said[CAPACITY] = capacity
     return ConfigRecord(dict(said))
