@@ -55,7 +55,7 @@ def run(
     chosen = [] if model is None else [f"task.model={model}", "task.norm=null"]
     overrides = [*chosen, *(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     settings = load_config(config, overrides)
-    folder = out or Path("runs") / f"{config.stem}-{settings.method['name']}-s{settings.seed}"
+    folder = out or settings.folder(config.stem)
     if dry_run:
         planned = [PlannedRun(folder, settings.method["name"], settings)]
         workers = 1 if settings.engine.executor == "serial" else settings.engine.workers

@@ -18,6 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "engine": BELOW_ENGINE,
     "audit": {"core", "heterogeneity", "engine.runs"},
     "studies": BELOW_ENGINE | {"engine"},
+    "deploy": BELOW_ENGINE | {"engine", "studies"},
     "report": {"core", "engine.runs", "audit", "studies"},
     "ship": BELOW_ENGINE | {"engine", "studies"},
 }

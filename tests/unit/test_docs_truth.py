@@ -14,7 +14,7 @@ import yaml
 import widthwise as ww
 from widthwise.audit import audit_csv
 from widthwise.cli import app
-from widthwise.engine import EngineConfig
+from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
 from widthwise.methods import METHODS, PARTS
 from widthwise.studies import Study, load_config, load_study, plan
@@ -30,7 +30,7 @@ def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig])
+@pytest.mark.parametrize("section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig, DeployConfig])
 def test_configuration_page_lists_every_key(section: type) -> None:
     listed = set(re.findall(r"^\| `(\w+)`", page("docs/configuration.md"), re.M))
     assert set(section.model_fields) <= listed

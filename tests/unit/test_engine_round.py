@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from widthwise.core.errors import DivergenceError
+from widthwise.core.records import Dropped
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
@@ -156,6 +157,38 @@ def test_weighting_by_clients_counts_every_client_once(fed, disk):
     _, reports, new, _ = one_round(by_client, disk, start)
     mean = torch.stack([r.delta["11.bias"].double() for r in reports]).mean(dim=0)
     torch.testing.assert_close(new.params["11.bias"].double(), start.params["11.bias"] + mean)
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("objective", ["plain", "control-variates"])
+def test_dropped_client_leaves_no_trace(fed, tmp_path, objective, place):
+    """The round is that of the others alone: same sums, states, estimates and costs."""
+    method = with_method(fed, name="hasfl", objective=objective, adapt_every=1, warmup=1)
+    start = replace(ServerState.initial(method), round_index=1)
+    (tmp_path / "whole").mkdir()
+    todo, reports, _, _ = one_round(method, Disk(tmp_path / "whole"), start)
+    lost = Dropped(todo[place].client_id, 1, "shape", "not that of its slice")
+    second = Dropped(todo[-1].client_id, 1, "duplicate", "it has answered already")
+    answers = [*reports[:place], lost, *reports[place + 1 :], second]
+    others = [pair for i, pair in enumerate(zip(todo, reports, strict=True)) if i != place]
+    folders = [Disk(tmp_path / name) for name in ("dropped", "without")]
+    for folder in folders:
+        folder.path.mkdir()
+    state = plan_round(method, start)[1]
+    new, outcome = finish_round(method, state, iter(todo), answers, folders[0])
+    told, found = zip(*others, strict=True)
+    expected, without = finish_round(method, state, iter(told), found, folders[1])
+    assert outcome.dropped == (lost, second)
+    assert outcome.trained == without.trained
+    assert (outcome.coverage, outcome.train_loss) == (without.coverage, without.train_loss)
+    assert all(torch.equal(new.params[name], value) for name, value in expected.params.items())
+    for name, tensors in expected.server.items():
+        assert all(torch.equal(new.server[name][n], value) for n, value in tensors.items())
+    assert new.clients == expected.clients
+    assert lost.client_id not in new.clients
+    assert new.measured
+    assert new.estimates.tolist() == expected.estimates.tolist()
+    assert new.policy.widths.tolist() == expected.policy.widths.tolist()
 
 
 def test_server_step_names_the_parameter_that_is_not_finite(fed, disk):

@@ -222,4 +222,5 @@ def test_schema_refuses_unknown_keys_and_describes_every_section() -> None:
         "engine",
         "seed",
         "control",
+        "deploy",
     }

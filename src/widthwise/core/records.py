@@ -175,6 +175,23 @@ Answer = ClientReport | SummedReports
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """An answer that does not count, or that never came: the round goes on without it.
+
+    Attributes:
+        client_id: Index of the client.
+        round_index: Round, from 0.
+        kind: One word, by which such cases are counted.
+        reason: What was wrong.
+    """
+
+    client_id: int
+    round_index: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One line of ``rounds.jsonl``.
 
@@ -195,6 +212,7 @@ class RoundRecord:
         budget: What a client of the cohort was to cost on average, in the currency of the policy's budget;
             None where it has none.
         spent: What it did cost.
+        dropped: Kind -> how many answers of the cohort did not count or never came; None where all did.
     """
 
     round: int
@@ -212,8 +230,9 @@ class RoundRecord:
     estimate_mean: float | None = None
     budget: float | None = None
     spent: float | None = None
+    dropped: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON-able dictionary, without a budget where there is none."""
+        """Return the record as a JSON-able dictionary, without a budget or losses where there are none."""
         content = {**self.__dict__, "tier_accuracy": self.tier_accuracy and dict(self.tier_accuracy)}
-        return {k: v for k, v in content.items() if v is not None or k not in ("budget", "spent")}
+        return {k: v for k, v in content.items() if v is not None or k not in ("budget", "spent", "dropped")}

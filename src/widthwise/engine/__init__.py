@@ -1,6 +1,6 @@
 """The engine: round loop, executors, checkpoints, sinks, run folders."""
 
-from widthwise.engine.config import EngineConfig
+from widthwise.engine.config import DeployConfig, EngineConfig
 from widthwise.engine.executors import EXECUTORS
 from widthwise.engine.federation import Federation
 from widthwise.engine.loop import run_federation
@@ -9,6 +9,7 @@ from widthwise.engine.sinks import Sink
 
 __all__ = [
     "EXECUTORS",
+    "DeployConfig",
     "EngineConfig",
     "Federation",
     "RunResult",

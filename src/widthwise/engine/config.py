@@ -1,4 +1,4 @@
-"""Options of the engine: where and how often, never what is computed."""
+"""Options of the engine and of a deployment: where, how often and how safely, never what is computed."""
 
 from __future__ import annotations
 
@@ -77,3 +77,31 @@ class EngineConfig(BaseModel):
                 f"device is {self.device!r}, but Ray chooses the device of each actor. Write device: cuda"
             )
         return self
+
+
+class DeployConfig(BaseModel):
+    """What a run on real devices waits for, and what it accepts of them (``widthwise.deploy``).
+
+    Attributes:
+        deadline: Seconds that a round waits for the answers of its cohort.
+        wait: Seconds that the run waits at its start for ``min_nodes``, and before it repeats a round for
+            the nodes that this round needs.
+        min_nodes: Clients that must be there before the first round; by default all.
+        min_cohort: Answers that must count for a round to count; with fewer it is repeated.
+        repeats: How often in a row a round is repeated before the run fails.
+        max_examples: The most samples that a client may say it has.
+        max_norm: The largest L2 norm of an update; None: any.
+        max_state_norm: The largest L2 norm of what a client adds to each of its states (control variates);
+            None: any.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    deadline: float = Field(600.0, gt=0, allow_inf_nan=False)
+    wait: float = Field(300.0, ge=0, allow_inf_nan=False)
+    min_nodes: int | None = Field(None, ge=1)
+    min_cohort: int = Field(1, ge=1)
+    repeats: int = Field(3, ge=0)
+    max_examples: int = Field(1_000_000, ge=1)
+    max_norm: float | None = Field(None, gt=0, allow_inf_nan=False)
+    max_state_norm: float | None = Field(None, gt=0, allow_inf_nan=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from widthwise.aggregation import CoordinateMean, server_step
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import Params, first_non_finite, zeros_like
-from widthwise.core.records import Answer, ClientReport, SliceSpec, SummedReports
+from widthwise.core.records import Answer, ClientReport, Dropped, SliceSpec, SummedReports
 from widthwise.core.threads import one_thread
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.costs import ClientCost
@@ -47,19 +47,21 @@ class RoundOutcome:
         ever_covered: Share that anybody has trained so far.
         train_loss: Mean loss of local training, weighted by samples; None where nobody trained.
         trained: Who trained, in the order of the plan.
+        dropped: What was left out: answers that do not count, and clients that gave none.
     """
 
     coverage: float
     ever_covered: float
     train_loss: float | None
     trained: tuple[Trained, ...]
+    dropped: tuple[Dropped, ...]
 
 
 def finish_round(
     fed: Federation,
     state: ServerState,
     assignments: Iterator[Assignment],
-    answers: Iterable[Answer],
+    answers: Iterable[Answer | Dropped],
     disk: Disk,
 ) -> tuple[ServerState, RoundOutcome]:
     """Fold the reports, step the server, adapt what is due (steps 6 to 8).
@@ -71,7 +73,8 @@ def finish_round(
         fed: The federation.
         state: State returned by ``plan_round``.
         assignments: The assignments, in the order of the plan.
-        answers: Their reports in the same order, some of them summed; where there are none, nothing changes.
+        answers: Their reports in the same order, some of them summed, some dropped; where there are no
+            reports, nothing changes.
         disk: Holds client states and spooled reports. States of this round are written; those that ``state``
             names stay.
 
@@ -83,13 +86,18 @@ def finish_round(
     stats = CoordinateMean({name: tuple(value.shape) for name, value in state.params.items()})
     server = method.objective.server(space, state.server, fed.holders if state.server else {})
     trained: list[Trained] = []
+    dropped: list[Dropped] = []
     common: SliceSpec | None = None
     estimates: Estimates | None = None
     with disk.spool() as spool:
         for report in answers:
+            if isinstance(report, Dropped):
+                dropped.append(report)
+                continue
             if isinstance(report, SummedReports):
                 stats.add_sum_(space, report.spec, report.total, report.weight)
-                trained += _notes(fed, [next(assignments) for _ in report.client_ids], report)
+                told = [_told(assignments, client) for client in report.client_ids]
+                trained += _notes(fed, told, report)
                 continue
             stats.add_(space, report.spec, report.delta, method.weight(report.num_examples))
             server.add_(report)
@@ -98,7 +106,7 @@ def finish_round(
             if estimator is not None:
                 spool.add(report)
                 common = report.spec if common is None else intersection(common, report.spec)
-            n, assignment = report.num_examples, next(assignments)
+            n, assignment = report.num_examples, _told(assignments, report.client_id)
             cost = client_cost(fed, assignment, n)
             trained.append(Trained(report.client_id, report.spec.width, n, report.metrics["loss"], cost))
         mean, covered = stats.mean()
@@ -127,8 +135,14 @@ def finish_round(
         ever_covered=_share(ever),
         train_loss=sum(one.loss * one.num_examples for one in trained) / total if trained else None,
         trained=tuple(trained),
+        dropped=tuple(dropped),
     )
     return new, outcome
+
+
+def _told(assignments: Iterator[Assignment], client: int) -> Assignment:
+    """Return the assignment of the next client that has answered; those of dropped ones lie before it."""
+    return next(one for one in assignments if one.client_id == client)
 
 
 def _notes(fed: Federation, assignments: Sequence[Assignment], answer: SummedReports) -> Iterator[Trained]:

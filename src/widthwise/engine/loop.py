@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import tee
@@ -21,7 +22,7 @@ from widthwise.engine.accounting import budget_summary
 from widthwise.engine.client_rows import client_rows
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
-from widthwise.engine.executors import EXECUTORS, Executor
+from widthwise.engine.executors import EXECUTORS, Executor, RepeatRound
 from widthwise.engine.federation import Federation
 from widthwise.engine.files import write_text
 from widthwise.engine.fold import RoundOutcome, finish_round
@@ -40,7 +41,12 @@ from widthwise.engine.worker import ClientRunner
 
 
 def run_federation(
-    fed: Federation, out: Path, *, resume: bool = False, sinks: Sequence[Sink] = ()
+    fed: Federation,
+    out: Path,
+    *,
+    resume: bool = False,
+    sinks: Sequence[Sink] = (),
+    executor: Executor | None = None,
 ) -> RunResult:
     """Run a federation to its last round and return the stored run.
 
@@ -52,6 +58,7 @@ def run_federation(
         out: The run folder.
         resume: Go on with the run that ``out`` holds; a finished run is only read.
         sinks: Further receivers of the run's events.
+        executor: Where clients are trained; by default as ``engine.executor`` says.
 
     Returns:
         The run as ``load_run`` reads it.
@@ -65,13 +72,17 @@ def run_federation(
     keep_freed_memory()
     # These first: they refuse a device or package that is not there, and then nothing must have been written.
     sinks = [*sinks, *([TensorBoardSink(out)] if fed.engine.tensorboard else [])]
-    runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack, fed.devices
-    )
-    executor = EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
+    executor = executor or _executor(fed)
     folder = RunFolder(out)
     with contextlib.closing(folder):
         return _run(fed, folder, resume, sinks, executor)
+
+
+def _executor(fed: Federation) -> Executor:
+    runner = ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack, fed.devices
+    )
+    return EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
 
 
 def _run(
@@ -119,14 +130,21 @@ def _one_round(
     start = time.perf_counter()
     plan, state = plan_round(fed, state)
     assigned = state.policy.widths
-    # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
-    handed_out, told = tee(assignments(fed, state, plan, disk))
-    reports = executor.run(Broadcast.of(state), handed_out)
-    state, outcome = finish_round(fed, state, told, reports, disk)
+    state, outcome = _trained(fed, state, plan, executor, disk)
     record = _record(fed, state, plan, outcome)
     record = _evaluated(fed, state, evaluator, record)
     rows = client_rows(fed, state, assigned, plan, outcome)
     return state, replace(record, seconds=time.perf_counter() - start), rows
+
+
+def _trained(
+    fed: Federation, state: ServerState, plan: RoundPlan, executor: Executor, disk: Disk
+) -> tuple[ServerState, RoundOutcome]:
+    while True:
+        # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
+        handed_out, told = tee(assignments(fed, state, plan, disk))
+        with contextlib.suppress(RepeatRound):
+            return finish_round(fed, state, told, executor.run(Broadcast.of(state), handed_out), disk)
 
 
 def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: RoundOutcome) -> RoundRecord:
@@ -146,6 +164,7 @@ def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: Round
         estimate_mean=float(state.estimates.mean()) if state.measured else None,
         budget=state.policy.extra.get("budget"),
         spent=state.policy.extra.get("spent"),
+        dropped=Counter(one.kind for one in outcome.dropped) or None,
     )
 
 

@@ -237,5 +237,5 @@ def _round_table(records: list[dict[str, Any]]) -> pd.DataFrame:
 
     table = pd.DataFrame(records) if records else pd.DataFrame(columns=list(ROUND_COLUMNS))
     # JSON's null would leave columns of objects; NaN marks "not measured" in numeric ones.
-    numeric = [column for column in table.columns if column != "tier_accuracy"]
+    numeric = [column for column in table.columns if column not in ("tier_accuracy", "dropped")]
     return table.assign(**{column: pd.to_numeric(table[column]) for column in numeric})

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 
 from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.device import CPU, upload, working_on
 from widthwise.core.errors import RunError
-from widthwise.core.records import Answer, ClientTask, SummedReports
+from widthwise.core.records import Answer, ClientReport, ClientTask, SliceSpec, SummedReports
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Dataset, Partition
 from widthwise.training import ModuleCache, Objective, batch_sizes, train, train_stack
+
+T = TypeVar("T")
 
 Stack = tuple[Assignment, ...]
 """Assignments that are trained together."""
@@ -105,15 +107,7 @@ class ClientRunner:
                 tasks = self._dispatched(broadcast, stack)
                 indices = [self.partition.client(assignment.client_id) for assignment in stack]
                 if len(stack) == 1:
-                    report = train(
-                        tasks[0],
-                        space=self.space,
-                        module_for=self.module_for,
-                        dataset=self._resident,
-                        indices=indices[0],
-                        objective=self.objective,
-                    )
-                    return [replace(report, spec=first.spec) if first.spec.mask else report]
+                    return [self._alone(tasks[0], first.spec)]
                 weights = [assignment.weight for assignment in stack if assignment.weight is not None]
                 one_slice = all(assignment.spec.key() == first.spec.key() for assignment in stack)
                 trained = train_stack(
@@ -134,6 +128,35 @@ class ClientRunner:
                 round_index=first.round_index,
                 stage="training",
             ) from error
+
+    def train(self, task: ClientTask) -> ClientReport:
+        """Train one client on what a server on a network has sent it: the report is that of a stack of one.
+
+        Args:
+            task: What the client was sent, its tensors on the CPU.
+
+        Raises:
+            DivergenceError: if a loss or the update is not finite.
+        """
+        keep_freed_memory()
+        with one_thread(), working_on(self.device):
+            tensors = (task.params, task.buffers, dict(task.state))
+            (params, buffers, state), spec, context = self._uploaded(tensors, task)
+            placed = replace(
+                task, params=params, buffers=buffers, state=state, spec=spec, context_spec=context
+            )
+            return self._alone(placed, task.spec)
+
+    def _alone(self, task: ClientTask, spec: SliceSpec) -> ClientReport:
+        report = train(
+            task,
+            space=self.space,
+            module_for=self.module_for,
+            dataset=self._resident,
+            indices=self.partition.client(task.client_id),
+            objective=self.objective,
+        )
+        return replace(report, spec=spec) if spec.mask else report  # with the mask of the host
 
     def _dispatched(self, broadcast: Broadcast, stack: Stack) -> list[ClientTask]:
         if self.device.type != "cpu":
@@ -157,14 +180,19 @@ class ClientRunner:
 
     def _placed(self, assignment: Assignment) -> Assignment:
         """Return an assignment whose states and masks lie on the device."""
-        specs = assignment.spec, assignment.context_spec
+        states, spec, context = self._uploaded(dict(assignment.client_state), assignment)
+        return replace(assignment, spec=spec, context_spec=context, client_state=states)
+
+    def _uploaded(self, tensors: T, of: Assignment | ClientTask) -> tuple[T, SliceSpec, SliceSpec]:
+        """Return tensors, and the two specs with their masks, on the device: all in one copy."""
+        specs = of.spec, of.context_spec
         masks = [dict(spec.mask.kept) if spec.mask else None for spec in specs]
-        states, masks = upload((dict(assignment.client_state), masks), self.device)
+        tensors, masks = upload((tensors, masks), self.device)
         spec, context = (
             replace(spec, mask=replace(spec.mask, kept=kept)) if spec.mask and kept is not None else spec
             for spec, kept in zip(specs, masks, strict=True)
         )
-        return replace(assignment, spec=spec, context_spec=context, client_state=states)
+        return tensors, spec, context
 
     def _shape(self, assignment: Assignment) -> object:
         """Return what clients must share to be trained together, or None for one that is trained alone."""

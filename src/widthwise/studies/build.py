@@ -7,10 +7,10 @@ from pathlib import Path
 
 from widthwise.core.errors import ConfigError
 from widthwise.engine import Federation, RunResult, Sink, run_federation
-from widthwise.slicing import trace
+from widthwise.slicing import WidthSpace, trace
 from widthwise.studies.config import RunConfig
 from widthwise.studies.control import resolve
-from widthwise.tasks import build_task
+from widthwise.tasks import Task, build_task
 from widthwise.training import running_statistics
 
 
@@ -28,6 +28,27 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
     label = label or config.name
     config = resolve(config)
     task = build_task(config.task, config.capacity, config.seed, data_dir)
+    federation = Federation(
+        task=task,
+        space=trace_task(config, task),
+        method=config.built_method,
+        training=config.training,
+        engine=config.engine,
+        seed=config.seed,
+        config=config.to_dict(),
+        config_hash=config.hash(),
+        label=label,
+    )
+    federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
+    return federation
+
+
+def trace_task(config: RunConfig, task: Task) -> WidthSpace:
+    """Return the width space of a run's model.
+
+    Raises:
+        InputError: if the model cannot be traced, or does not fit the configuration.
+    """
     model = task.build_model(config.seed)
     if config.training.batch_norm == "refuse" and (found := running_statistics(model, task.example_inputs())):
         raise ConfigError(
@@ -41,19 +62,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
             "client would train all of it. Give all clients capacity 1, or see with widthwise trace what is "
             "cut together."
         )
-    federation = Federation(
-        task=task,
-        space=space,
-        method=config.built_method,
-        training=config.training,
-        engine=config.engine,
-        seed=config.seed,
-        config=config.to_dict(),
-        config_hash=config.hash(),
-        label=label,
-    )
-    federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
-    return federation
+    return space
 
 
 def run(

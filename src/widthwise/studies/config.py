@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from widthwise.allocation import Currency
 from widthwise.core.errors import ConfigError
-from widthwise.engine import EngineConfig
+from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.methods import Method, build_method, problems
 from widthwise.tasks import CapacityConfig, SliceRules, TaskConfig
 from widthwise.training import TrainingConfig
@@ -56,6 +56,7 @@ class RunConfig(BaseModel):
         engine: Executor, evaluation and checkpoints.
         seed: Root of every random stream.
         control: Makes this a matched-budget control of another run; ``resolve`` turns it into a method.
+        deploy: What a run on real devices waits for and accepts; of no effect elsewhere.
 
     Raises:
         ConfigError: naming every problem by its dotted path, one per line.
@@ -75,6 +76,7 @@ class RunConfig(BaseModel):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     seed: int = Field(42, ge=0, strict=True)
     control: ControlConfig | None = None
+    deploy: DeployConfig | None = None
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -107,6 +109,10 @@ class RunConfig(BaseModel):
         """What to call the run: its method's name, and that it is a control."""
         return f"{self.method['name']}-control" if self.control else str(self.method["name"])
 
+    def folder(self, stem: str) -> Path:
+        """Return the run folder where none is named: ``runs/STEM-METHOD-sSEED``."""
+        return Path("runs") / f"{stem}-{self.method['name']}-s{self.seed}"
+
     @property
     def matched_to(self) -> str | None:
         """Folder of the run that this one must wait for, because it copies what that one spends."""
@@ -126,19 +132,22 @@ class RunConfig(BaseModel):
         content = self.model_dump(mode="json")
         if self.capacity.list is not None:  # it stands in place of tiers and shares
             content["capacity"] = {"list": content["capacity"]["list"]}
-        if self.control is None:  # stored runs, which know no such key, keep their hash
-            del content["control"]
+        for block in ("control", "deploy"):  # stored runs, which know no such keys, keep their hash
+            if content[block] is None:
+                del content[block]
         return content
 
     def identity(self) -> dict[str, Any]:
         """Return what is computed: ``to_dict`` without the keys that change no result (`FREE_KEYS`).
 
+        Nor does the block ``deploy``: it says what becomes of a client that fails.
         ``engine.stack`` is one of them: it changes the last bits of sums. Which of several CUDA devices is
         another: ``cuda:1`` stands for ``cuda``.
         ``training.batch_norm`` and ``task.slices`` are left out at their defaults, which is what stored runs
         without these keys did.
         """
         content = self.to_dict()
+        content.pop("deploy", None)
         if self.task.slices == SliceRules():
             del content["task"]["slices"]
         if self.training.batch_norm == TrainingConfig().batch_norm:

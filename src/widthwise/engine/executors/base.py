@@ -6,9 +6,13 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
-from widthwise.core.records import Answer
+from widthwise.core.records import Answer, Dropped
 from widthwise.engine.round import Assignment, Broadcast
 from widthwise.engine.worker import ClientRunner
+
+
+class RepeatRound(Exception):
+    """Too few answers count: the round is to be done again, with the same plan, from the same state."""
 
 
 class Executor(Protocol):
@@ -27,14 +31,19 @@ class Executor(Protocol):
         """
         ...
 
-    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
+    def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer | Dropped]:
         """Train the clients and yield their reports in the order of the assignments.
+
+        Where clients are devices of their own, some never answer, or with what does not count: an executor
+        may then drop them instead of failing.
 
         Assignments are taken when they can be handed out, and few reports wait for a slow one before them:
         memory does not grow with the number of assignments.
 
         Raises:
             RunError: if a client fails; names client, round and stage.
+            RepeatRound: after the last report, if the round is to be done again. How often is the
+                executor's to bound.
         """
         ...
 
