@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import mmap
 import os
 import re
 import subprocess
@@ -140,11 +141,12 @@ def test_capacity_page_example_runs_without_a_main_guard(tmp_path: Path) -> None
 def test_footprint_grows_with_what_is_touched_and_keeps_its_peak() -> None:
     before = footprint()
     assert before is not None
-    held = bytearray(os.urandom(64 * MIB))
+    held = mmap.mmap(-1, 64 * MIB)  # not of the heap, which may have room
+    held.write(os.urandom(64 * MIB))
     with_it = footprint(os.getpid())
     assert with_it is not None
     assert with_it.now - before.now > 60 * MIB
-    del held
+    held.close()
     after = footprint()
     assert after is not None
     assert after.peak >= with_it.now - MIB  # the kernel's counts lag by a few pages
