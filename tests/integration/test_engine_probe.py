@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing as mp
 import mmap
+import multiprocessing as mp
 import os
 import re
 import subprocess
