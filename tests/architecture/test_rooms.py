@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "widthwise"
-FLOOR_1 = {"slicing", "allocation", "training", "aggregation", "heterogeneity", "tasks"}
+FLOOR_1 = {"slicing", "allocation", "training", "aggregation", "compression", "heterogeneity", "tasks"}
 BELOW_ENGINE = {"core", "methods"} | FLOOR_1
 ROOMS: dict[str, set[str]] = {
     "core": set(),

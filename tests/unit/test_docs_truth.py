@@ -14,6 +14,7 @@ import yaml
 import widthwise as ww
 from widthwise.audit import audit_csv
 from widthwise.cli import app
+from widthwise.compression import COMPRESSIONS
 from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
 from widthwise.methods import METHODS, PARTS
@@ -50,6 +51,15 @@ def test_configuration_page_lists_every_option_of_every_part_with_its_part() -> 
         for entry in registry:
             for option in entry.value.model_fields:
                 assert {entry.name, "estimators"} & set(listed.get(option, [])), (entry.name, option)
+
+
+def test_configuration_page_lists_every_kind_of_compression_and_its_options() -> None:
+    text = page("docs/configuration.md")
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text[text.index("## compression") :], re.M)
+    for entry in COMPRESSIONS:
+        assert entry.name in [name for name, _ in rows]
+        for option in set(entry.value.model_fields) - {"kind"}:
+            assert entry.name in dict(rows)[option].split(", ")
 
 
 def test_configuration_page_marks_the_keys_that_change_no_result() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from widthwise.allocation import Population
+from widthwise.compression import Compression
 from widthwise.core.device import CPU
 from widthwise.core.params import Params
 from widthwise.core.seeds import SeedTree
@@ -36,6 +37,7 @@ class Federation:
         config: The resolved configuration, JSON-able; written to ``config.yaml``.
         config_hash: Identity of what is computed; a folder is resumed only under the same hash.
         label: Name of the run in tables.
+        compression: How clients compress what they report, if they do.
     """
 
     task: Task
@@ -47,6 +49,7 @@ class Federation:
     config: dict[str, Any]
     config_hash: str
     label: str
+    compression: Compression | None = None
 
     @property
     def seeds(self) -> SeedTree:
@@ -79,6 +82,7 @@ class Federation:
             self.method.objective,
             self.task.capacities,
             samples.numpy(),
+            self.compression,
         )
         return Population(self.task.capacities, self.task.tiers, costs)
 

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from widthwise.aggregation import CoordinateMean, server_step
-from widthwise.core.errors import DivergenceError
+from widthwise.compression import decompress
+from widthwise.core.errors import DivergenceError, SliceError
 from widthwise.core.params import Params, first_non_finite, zeros_like
-from widthwise.core.records import Answer, ClientReport, Dropped, SliceSpec, SummedReports
+from widthwise.core.records import (
+    Answer,
+    ClientReport,
+    CompressedReport,
+    Dropped,
+    SliceSpec,
+    SummedReports,
+)
 from widthwise.core.threads import one_thread
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.costs import ClientCost
@@ -73,13 +81,14 @@ def finish_round(
         fed: The federation.
         state: State returned by ``plan_round``.
         assignments: The assignments, in the order of the plan.
-        answers: Their reports in the same order, some of them summed, some dropped; where there are no
-            reports, nothing changes.
+        answers: Their reports in the same order, some of them summed, or all compressed, some dropped; where
+            there are no reports, nothing changes.
         disk: Holds client states and spooled reports. States of this round are written; those that ``state``
             names stay.
 
     Raises:
         DivergenceError: if a new global parameter is not finite.
+        SliceError: if a report does not fit the slice that was assigned.
     """
     t, method, space = state.round_index, fed.method, fed.space
     estimator = method.estimator if method.estimator is not None and method.estimator.due(t) else None
@@ -90,15 +99,17 @@ def finish_round(
     common: SliceSpec | None = None
     estimates: Estimates | None = None
     with disk.spool() as spool:
-        for report in answers:
-            if isinstance(report, Dropped):
-                dropped.append(report)
+        for answer in answers:
+            if isinstance(answer, Dropped):
+                dropped.append(answer)
                 continue
-            if isinstance(report, SummedReports):
-                stats.add_sum_(space, report.spec, report.total, report.weight)
-                told = [_told(assignments, client) for client in report.client_ids]
-                trained += _notes(fed, told, report)
+            if isinstance(answer, SummedReports):
+                stats.add_sum_(space, answer.spec, answer.total, answer.weight)
+                told = [_told(assignments, client) for client in answer.client_ids]
+                trained += _notes(fed, told, answer)
                 continue
+            assignment = _told(assignments, answer.client_id)
+            report = _received(fed, assignment, answer)
             stats.add_(space, report.spec, report.delta, method.weight(report.num_examples))
             server.add_(report)
             if method.objective.client_state:
@@ -106,8 +117,7 @@ def finish_round(
             if estimator is not None:
                 spool.add(report)
                 common = report.spec if common is None else intersection(common, report.spec)
-            n, assignment = report.num_examples, _told(assignments, report.client_id)
-            cost = client_cost(fed, assignment, n)
+            n, cost = report.num_examples, client_cost(fed, assignment, report.num_examples)
             trained.append(Trained(report.client_id, report.spec.width, n, report.metrics["loss"], cost))
         mean, covered = stats.mean()
         params = server_step(state.params, mean, covered, method.uncovered)
@@ -150,6 +160,20 @@ def _notes(fed: Federation, assignments: Sequence[Assignment], answer: SummedRep
     costs = {n: client_cost(fed, assignments[0], n) for n in set(answer.num_examples)}
     for i, n, loss in zip(answer.client_ids, answer.num_examples, answer.losses, strict=True):
         yield Trained(i, answer.spec.width, n, loss, costs[n])
+
+
+def _received(
+    fed: Federation, assignment: Assignment, answer: ClientReport | CompressedReport
+) -> ClientReport:
+    """Return the report that the server works with: of a compressed one, what it stands for."""
+    if isinstance(answer, ClientReport):  # also one that its executor has read already
+        return answer
+    if fed.compression is None:
+        raise SliceError(
+            f"client {answer.client_id} sent a compressed report, but this run compresses none. "
+            "Give client and server the same configuration."
+        )
+    return decompress(answer, fed.compression, fed.space, assignment.spec)
 
 
 def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk) -> None:

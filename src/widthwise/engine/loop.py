@@ -80,7 +80,13 @@ def run_federation(
 
 def _executor(fed: Federation) -> Executor:
     runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack, fed.devices
+        fed.task.train,
+        fed.task.partition,
+        fed.space,
+        fed.method.objective,
+        fed.engine.stack,
+        fed.devices,
+        fed.compression,
     )
     return EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
 
@@ -164,6 +170,7 @@ def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: Round
         estimate_mean=float(state.estimates.mean()) if state.measured else None,
         budget=state.policy.extra.get("budget"),
         spent=state.policy.extra.get("spent"),
+        params=sum(c.params for c in costs) if fed.compression else None,
         dropped=Counter(one.kind for one in outcome.dropped) or None,
     )
 

@@ -29,7 +29,7 @@ class Assignment:
     client's own state travel; a server on a network dispatches the full ``ClientTask``.
 
     ``weight`` is the client's in the mean, where its update is needed for nothing else: a worker may then
-    sum updates of one slice. None where the update itself is asked for.
+    sum updates of one slice. None where the update itself is asked for, as where it is compressed.
     """
 
     client_id: int
@@ -127,7 +127,8 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
     config = replace(fed.training.local(t), precision=fed.engine.precision)
     method = fed.method
     states = method.objective.client_state or method.objective.server_state
-    alone = bool(states) or (method.estimator is not None and method.estimator.due(t))
+    measured = method.estimator is not None and method.estimator.due(t)
+    alone = bool(states or measured or fed.compression)
     seeds, selection = fed.seeds.at("client", t), fed.seeds.at("selection")
     for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])

@@ -38,6 +38,7 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
         config=config.to_dict(),
         config_hash=config.hash(),
         label=label,
+        compression=config.compression,
     )
     federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
     return federation

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from widthwise.allocation import Currency
+from widthwise.compression import Compression, CompressionConfig
 from widthwise.core.errors import ConfigError
 from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.methods import Method, build_method, problems
@@ -24,6 +25,8 @@ FREE_KEYS = {
     "task": frozenset({"data_dir"}),
     "engine": frozenset({"executor", "workers", "address", "stack", "checkpoint_every", "tensorboard"}),
 }
+#: Sections that most runs do without.
+OPTIONAL = ("control", "compression", "deploy")
 #: What a run folder's ``config.yaml`` says beside the configuration.
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
 
@@ -56,6 +59,7 @@ class RunConfig(BaseModel):
         engine: Executor, evaluation and checkpoints.
         seed: Root of every random stream.
         control: Makes this a matched-budget control of another run; ``resolve`` turns it into a method.
+        compression: How clients compress what they report; by default they do not.
         deploy: What a run on real devices waits for and accepts; of no effect elsewhere.
 
     Raises:
@@ -76,6 +80,7 @@ class RunConfig(BaseModel):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     seed: int = Field(42, ge=0, strict=True)
     control: ControlConfig | None = None
+    compression: CompressionConfig | None = None
     deploy: DeployConfig | None = None
 
     def __init__(self, **values: Any) -> None:
@@ -132,9 +137,9 @@ class RunConfig(BaseModel):
         content = self.model_dump(mode="json")
         if self.capacity.list is not None:  # it stands in place of tiers and shares
             content["capacity"] = {"list": content["capacity"]["list"]}
-        for block in ("control", "deploy"):  # stored runs, which know no such keys, keep their hash
-            if content[block] is None:
-                del content[block]
+        for section in OPTIONAL:  # stored runs, which know no such key, keep their hash
+            if content[section] is None:
+                del content[section]
         return content
 
     def identity(self) -> dict[str, Any]:
@@ -165,6 +170,22 @@ class RunConfig(BaseModel):
         """
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _Section(BaseModel):
+    compression: CompressionConfig
+
+
+def read_compression(text: str) -> Compression:
+    """Return the compression that a text names: ``int8``, or with options ``{kind: topk, share: 0.01}``.
+
+    Raises:
+        ConfigError: if there is no such kind or option.
+    """
+    try:
+        return _Section(**parse_overrides([f"compression={text}"])).compression
+    except ValidationError as error:
+        raise ConfigError("\n".join(problems(error, _Section))) from None
 
 
 def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:

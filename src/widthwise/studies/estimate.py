@@ -169,6 +169,7 @@ class _Workload:
             training=config.training,
             engine=config.engine,
             seed=config.seed,
+            compression=config.compression,
         )
         policy, estimator = fed.method.policy, fed.method.estimator
         params = dict(fed.task.build_model(config.seed).named_parameters())
@@ -193,7 +194,7 @@ class _Workload:
                 spec = example(width)
                 context = example(fed.method.objective.context_width(width, float(capacities[i])))
                 samples = len(fed.task.partition.client(i)) * fed.training.local_epochs
-                cost = slice_cost(space, fed.method.objective, spec, context, samples)
+                cost = slice_cost(space, fed.method.objective, spec, context, samples, fed.compression)
                 macs, sent = macs + cost.macs, sent + cost.bytes_up + cost.bytes_down
                 step = fed.method.objective.training_macs(space, spec, context)
                 seconds += samples * self._seconds_at(step)
