@@ -94,6 +94,20 @@ def test_compressed_updates_over_a_grid_give_the_parameters_of_the_simulation(tm
     assert_runs_as_simulated(tmp_path, configuration(method, compression=compression))
 
 
+def test_private_run_over_a_grid_gives_the_parameters_of_the_simulation_and_a_warning(tmp_path, caplog):
+    pytest.importorskip("dp_accounting", reason="pip install '.[privacy]'")
+    content = configuration(
+        {"name": "fjord", "weighting": "clients"},
+        compression="int8",
+        privacy={"clip": 0.1, "noise_multiplier": 0.5},
+    )
+    content["task"] |= {"norm": "none"}
+    assert_runs_as_simulated(tmp_path, content)
+    warnings = [record.getMessage() for record in caplog.records if "privacy" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "not against nodes" in warnings[0]
+
+
 def assert_runs_as_simulated(tmp_path, content):
     grid, out = deployed(tmp_path, content)
     run(load_config(tmp_path / "config.yaml"), tmp_path / "simulated")

@@ -18,6 +18,7 @@ from widthwise.compression import COMPRESSIONS
 from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
 from widthwise.methods import METHODS, PARTS
+from widthwise.privacy import PrivacyConfig
 from widthwise.studies import Study, load_config, load_study, plan
 from widthwise.studies.config import FREE_KEYS
 from widthwise.tasks import CapacityConfig, TaskConfig
@@ -31,7 +32,9 @@ def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig, DeployConfig])
+@pytest.mark.parametrize(
+    "section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig, PrivacyConfig, DeployConfig]
+)
 def test_configuration_page_lists_every_key(section: type) -> None:
     listed = set(re.findall(r"^\| `(\w+)`", page("docs/configuration.md"), re.M))
     assert set(section.model_fields) <= listed

@@ -143,6 +143,10 @@ def test_hash_ignores_key_order_written_defaults_and_keys_that_change_no_result(
         {"engine.precision": "bf16"},
         {"engine.eval_every": 2},
         {"compression.kind": "bf16"},
+        {
+            "method": {"name": "heterofl", "weighting": "clients"},
+            "privacy": {"clip": 1, "noise_multiplier": 1},
+        },
     ],
 )
 def test_hash_differs_when_the_result_may(changes: dict[str, Any]) -> None:
@@ -245,5 +249,6 @@ def test_schema_refuses_unknown_keys_and_describes_every_section() -> None:
         "seed",
         "control",
         "compression",
+        "privacy",
         "deploy",
     }

@@ -199,7 +199,7 @@ Answer = ClientReport | CompressedReport | SummedReports
 """What comes back from clients: of one, or of several."""
 
 
-NOT_IN_EVERY_RUN = ("budget", "spent", "params", "dropped")
+NOT_IN_EVERY_RUN = ("budget", "spent", "params", "epsilon", "clipped", "dropped")
 """Fields of a ``RoundRecord`` that are left out where they are None."""
 
 
@@ -243,6 +243,8 @@ class RoundRecord:
         spent: What it did cost.
         params: Parameters of all slices that the cohort trained; only where updates are compressed, since
             elsewhere ``bytes_up`` tells it.
+        epsilon: What the run has spent of its privacy so far, at the configured delta; only under privacy.
+        clipped: Share of the cohort's updates that were longer than the clip; only under privacy.
         dropped: Kind -> how many answers of the cohort did not count or never came; None where all did.
     """
 
@@ -262,6 +264,8 @@ class RoundRecord:
     budget: float | None = None
     spent: float | None = None
     params: int | None = None
+    epsilon: float | None = None
+    clipped: float | None = None
     dropped: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:

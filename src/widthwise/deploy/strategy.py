@@ -146,6 +146,11 @@ class SliceStrategy(Strategy):
             parameters,
             self.out,
         )
+        if fed.privacy is not None:
+            LOG.warning(
+                "privacy: every node has the configuration, and in it the seed that cohorts and noise follow "
+                "from: epsilon holds against those who get the model, not against nodes (docs/privacy.md)"
+            )
 
 
 class _Log:

@@ -17,6 +17,18 @@ def client_cost(fed: Federation, assignment: Assignment, num_examples: int) -> C
     return slice_cost(fed.space, fed.method.objective, *specs, samples, fed.compression)
 
 
+def privacy_summary(fed: Federation) -> dict[str, Any]:
+    """Return what a run that is over has promised, and how it was counted."""
+    assert fed.privacy is not None
+    return {
+        "epsilon": fed.epsilon(fed.training.rounds),
+        **fed.privacy.model_dump(),
+        "neighbours": "replace one client",
+        "clients": fed.task.num_clients,
+        "cohort": fed.training.cohort,
+    }
+
+
 def budget_summary(fed: Federation, rounds: Sequence[dict[str, Any]], owed: float) -> dict[str, Any] | None:
     """Return how well a run kept its budget, or None where its policy had none.
 

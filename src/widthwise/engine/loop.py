@@ -18,7 +18,7 @@ from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
-from widthwise.engine.accounting import budget_summary
+from widthwise.engine.accounting import budget_summary, privacy_summary
 from widthwise.engine.client_rows import client_rows
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
@@ -171,6 +171,8 @@ def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: Round
         budget=state.policy.extra.get("budget"),
         spent=state.policy.extra.get("spent"),
         params=sum(c.params for c in costs) if fed.compression else None,
+        epsilon=fed.epsilon(state.round_index),
+        clipped=outcome.clipped,
         dropped=Counter(one.kind for one in outcome.dropped) or None,
     )
 
@@ -212,4 +214,5 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "widths": state.policy.widths[listed].tolist(),
         "estimates": state.estimates[listed].tolist() if state.measured else None,
         **({"control": control} if control else {}),
+        **({"privacy": privacy_summary(fed)} if fed.privacy else {}),
     }

@@ -16,7 +16,8 @@ from widthwise.allocation import Currency
 from widthwise.compression import Compression, CompressionConfig
 from widthwise.core.errors import ConfigError
 from widthwise.engine import DeployConfig, EngineConfig
-from widthwise.methods import Method, build_method, problems
+from widthwise.methods import Method, build_method, leaks, problems
+from widthwise.privacy import PrivacyConfig
 from widthwise.tasks import CapacityConfig, SliceRules, TaskConfig
 from widthwise.training import TrainingConfig
 
@@ -26,7 +27,7 @@ FREE_KEYS = {
     "engine": frozenset({"executor", "workers", "address", "stack", "checkpoint_every", "tensorboard"}),
 }
 #: Sections that most runs do without.
-OPTIONAL = ("control", "compression", "deploy")
+OPTIONAL = ("control", "compression", "privacy", "deploy")
 #: What a run folder's ``config.yaml`` says beside the configuration.
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
 
@@ -60,6 +61,7 @@ class RunConfig(BaseModel):
         seed: Root of every random stream.
         control: Makes this a matched-budget control of another run; ``resolve`` turns it into a method.
         compression: How clients compress what they report; by default they do not.
+        privacy: What is promised about the data of each client; by default nothing.
         deploy: What a run on real devices waits for and accepts; of no effect elsewhere.
 
     Raises:
@@ -81,6 +83,7 @@ class RunConfig(BaseModel):
     seed: int = Field(42, ge=0, strict=True)
     control: ControlConfig | None = None
     compression: CompressionConfig | None = None
+    privacy: PrivacyConfig | None = None
     deploy: DeployConfig | None = None
 
     def __init__(self, **values: Any) -> None:
@@ -107,7 +110,24 @@ class RunConfig(BaseModel):
                 f"control.matched_to is {self.control.matched_to!r}, but method.matched_to is set too "
                 f"({self.method['matched_to']!r}), and a run is matched to one other. Remove one of the two."
             )
+        if self.privacy is not None:
+            self._check_privacy(self.privacy)
         return self
+
+    def _check_privacy(self, privacy: PrivacyConfig) -> None:
+        found = list(leaks(self.built_method))
+        if self.control is not None:
+            found.append(
+                f"control.matched_to is {self.control.matched_to!r}, but a matched control shares a budget "
+                "among its cohort, and under privacy no width may tell who takes part. Remove one of the two."
+            )
+        if privacy.delta >= 1 / self.task.clients:
+            found.append(
+                f"privacy.delta is {privacy.delta:g}, but it must be below 1 / clients "
+                f"({self.task.clients}): else the data of a client may lie open. Lower it."
+            )
+        if found:
+            raise ConfigError("\n".join(found))
 
     @property
     def name(self) -> str:

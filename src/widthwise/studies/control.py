@@ -24,6 +24,7 @@ SAME_EXPERIMENT = (
     "method.",
     "engine.precision",
     "compression.",
+    "privacy.",
 )
 _SHOWN = 3  # differing keys that a message spells out
 

@@ -18,7 +18,7 @@ Sources = Mapping[str, str]
 """Label of a matched method -> label of what it is matched to, or a folder outside the study."""
 
 #: Sections that make of a published method one of its variants.
-ADDED = ("compression.",)
+ADDED = ("compression.", "privacy.")
 #: Policy and objective of full-model plain training.
 FULL = ("full", "plain")
 
