@@ -66,6 +66,11 @@ def run(
     show(results_table([result]), result.result, json)
     for line in unmet_budgets([result]):
         say("warning", line)
+    if spent := (result.result or {}).get("privacy"):
+        say(
+            "privacy",
+            f"epsilon {spent['epsilon']:.2f} at delta {spent['delta']:g} for the data of each client",
+        )
     say("run folder", folder)
     say("report", page)
 

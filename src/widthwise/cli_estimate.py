@@ -67,8 +67,11 @@ def _estimate_table(
 ) -> Table:
     done = sum(estimate.state == "finished" for estimate in estimates)
     stuck = sum(estimate.problem is not None for estimate in estimates)
+    private = any(estimate.epsilon is not None for estimate in estimates)
+    head = ("run", "state", "rounds", "mean width", "GMACs", "MB", "seconds a round", "minutes")
     table = Table(
-        *("run", "state", "rounds", "mean width", "GMACs", "MB", "seconds a round", "minutes"),
+        *head,
+        *(["epsilon"] if private else []),
         title=f"{len(planned)} run{'s' * (len(planned) > 1)} in {folder}",
         caption=(
             f"{done} finished{f', {stuck} cannot start' * (stuck > 0)}; about {_left(estimates, jobs)} left "
@@ -91,8 +94,15 @@ def _estimate_table(
             f"{estimate.bytes / 1e6:,.0f}",
             f"{estimate.seconds / run.config.training.rounds:.1f}",
             f"{estimate.seconds / 60:.1f}",
+            *([_epsilon(run, estimate)] if private else []),
         )
     return table
+
+
+def _epsilon(run: PlannedRun, estimate: Estimate) -> str:
+    if run.config.privacy is None or estimate.epsilon is None:
+        return "none promised"
+    return f"{estimate.epsilon:.2f} at {run.config.privacy.delta:g}"
 
 
 def _hours_left(estimates: Sequence[Estimate], jobs: int) -> float:

@@ -109,13 +109,19 @@ def cost(
     task: Annotated[str | None, typer.Option(help="Data set whose shapes the model takes.")] = None,
     widths: Annotated[str, typer.Option(help="Widths, separated by commas.")] = "0.25,0.5,0.75,1",
     norm: Annotated[str | None, typer.Option(help="Normalisation layer: group, batch or none.")] = None,
+    compression: Annotated[
+        str | None, typer.Option(help="How updates are compressed: a kind, or {kind: topk, share: 0.01}.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show parameters, multiply-accumulates and upload of a model's slices. Needs no data."""
     from widthwise.slicing import cost as cost_of
+    from widthwise.studies.config import read_compression
 
+    chosen = None if compression is None else read_compression(compression)
     net, inputs, freeze = model_and_inputs(model, task, norm)
-    costs = cost_of(net, inputs, numbers(widths), freeze=freeze)
+    num_bytes = None if chosen is None else chosen.num_bytes
+    costs = cost_of(net, inputs, numbers(widths), freeze=freeze, num_bytes=num_bytes)
     table = Table("width", "parameters", "MACs a sample", "upload (MB)", title=f"Cost of {model}")
     for row in costs:
         table.add_row(f"{row.width:g}", f"{row.params:,}", f"{row.macs:,}", f"{row.upload_bytes / 1e6:.2f}")
@@ -125,13 +131,15 @@ def cost(
 def methods(json: Json = False) -> None:
     """List the registered methods and parts with their sources."""
     from widthwise.allocation import POLICIES
+    from widthwise.compression import COMPRESSIONS
     from widthwise.heterogeneity import ESTIMATORS
     from widthwise.methods import METHODS
     from widthwise.slicing import SELECTORS
     from widthwise.tasks import DATASETS, MODELS
     from widthwise.training import OBJECTIVES
 
-    registries: Sequence[Any] = (METHODS, POLICIES, OBJECTIVES, ESTIMATORS, SELECTORS, MODELS, DATASETS)
+    parts = (METHODS, POLICIES, OBJECTIVES, ESTIMATORS, SELECTORS, COMPRESSIONS, MODELS, DATASETS)
+    registries: Sequence[Any] = parts
     rows = [
         {
             "kind": registry.kind,

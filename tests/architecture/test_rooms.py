@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "widthwise"
-FLOOR_1 = {"slicing", "allocation", "training", "aggregation", "heterogeneity", "tasks"}
+FLOOR_1 = {
+    "slicing",
+    "allocation",
+    "training",
+    "aggregation",
+    "compression",
+    "heterogeneity",
+    "privacy",
+    "tasks",
+}
 BELOW_ENGINE = {"core", "methods"} | FLOOR_1
 ROOMS: dict[str, set[str]] = {
     "core": set(),

@@ -16,8 +16,9 @@ from typing import get_args
 import pytest
 import torch
 
+from widthwise.compression import Int8
 from widthwise.core.errors import ConfigError, DivergenceError, RunError
-from widthwise.core.records import SliceSpec, SummedReports
+from widthwise.core.records import CompressedReport, SliceSpec, SummedReports
 from widthwise.engine import EngineConfig, run_federation
 from widthwise.engine.codec import decode_answers, decode_report, encode_answers, encode_report
 from widthwise.engine.disk import Disk
@@ -103,7 +104,16 @@ def stacked():
 
 
 def runner_of(fed):
-    return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack)
+    objective, stack = fed.method.objective, fed.engine.stack
+    return ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, objective, stack, compression=fed.compression
+    )
+
+
+def controlled(fed):
+    """Return the federation with reports of two dictionaries: the update, and that of a control variate."""
+    options = {"name": "heterofl", "objective": "control-variates", "force_momentum": True}
+    return replace(fed, method=build_method(options))
 
 
 def reports_of(fed, executor, *, summed=False):
@@ -136,7 +146,8 @@ def assert_equal(a, b):
         b.num_examples,
         b.num_steps,
     )
-    assert a.spec.key() == b.spec.key()
+    assert type(a) is type(b)
+    assert isinstance(a, CompressedReport) or a.spec.key() == b.spec.key()
     assert a.metrics == b.metrics
     assert a.state.keys() == b.state.keys()
     for ours, theirs in ((a.delta, b.delta), *((a.state[k], b.state[k]) for k in a.state)):
@@ -165,6 +176,18 @@ def test_executor_gives_the_reports_of_stacks_to_the_bit(stacked, entry, workers
         assert found.keys() == expected.keys()
         for clients, answer in found.items():
             assert_equal(answer, expected[clients])
+
+
+@pytest.mark.parametrize(("entry", "workers"), CREWS)
+def test_executor_gives_the_compressed_reports_of_serial_to_the_bit(fed, stacked, entry, workers):
+    for case in (controlled(fed), stacked):
+        packed = replace(case, compression=Int8())
+        with EXECUTORS["serial"].value(runner_of(packed), 1) as serial:
+            expected = reports_of(packed, serial)
+        with entry.value(runner_of(packed), workers) as executor:
+            for client, report in reports_of(packed, executor).items():
+                assert isinstance(report, CompressedReport)
+                assert_equal(report, expected[client])
 
 
 def test_stacks_hold_neighbours_of_one_shape_and_report_what_clients_report_alone(stacked):
@@ -338,8 +361,7 @@ def test_run_is_refused_before_anything_is_written_when_ray_is_not_installed(fed
 
 
 def test_codec_round_trip_returns_an_equal_report(fed):
-    options = {"name": "heterofl", "objective": "control-variates", "force_momentum": True}
-    fed = replace(fed, method=build_method(options))
+    fed = controlled(fed)
     with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
         for report in reports_of(fed, serial).values():
             assert report.state

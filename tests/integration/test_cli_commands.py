@@ -306,7 +306,9 @@ def test_data_refuses_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
 def test_methods_lists_every_part_with_its_source() -> None:
     rows = json.loads(call("methods", "--json").stdout)
     kinds = {row["kind"] for row in rows}
-    assert kinds == {"method", "policy", "objective", "estimator", "selector", "model", "dataset"}
+    assert kinds == {
+        *("method", "policy", "objective", "estimator", "selector", "compression", "model", "dataset")
+    }
     assert all(row["source"] for row in rows)
     assert "random-budget" in call("methods").stdout
 

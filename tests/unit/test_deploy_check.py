@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
+from widthwise.compression import COMPRESSIONS, compress, decompress
 from widthwise.core.records import ClientReport
 from widthwise.deploy.check import Bounds, Rejection, check_reply
 from widthwise.deploy.wire import Size, encode_report
@@ -126,6 +127,16 @@ def values(key, value):
     return change
 
 
+def values_of(piece, value):
+    """Fill a piece of a compressed update with one byte."""
+
+    def change(content):
+        array = content["update"][piece]
+        array.data = bytes([value]) * len(array.data)
+
+    return change
+
+
 def remove(*path):
     def change(content):
         *above, last = path
@@ -226,6 +237,68 @@ def test_check_reply_bounds_the_norms_of_updates_and_of_increments(asked, bounds
     found = check_reply(todo, message, replace(bounds, **{option: norm * 0.999}))
     limit = f"{norm * 0.999:g}"
     assert found == Rejection("norm", f"the norm of {key} is {norm:.4g}, above deploy.{option} {limit}")
+
+
+@pytest.mark.parametrize("kind", COMPRESSIONS.names())
+def test_check_reply_reads_a_compressed_report(fed, asked, bounds, kind):
+    todo, report = asked
+    compression = COMPRESSIONS[kind].value()
+    sent = compress(report, compression, todo.seed)
+    found = check_reply(todo, reply(honest(sent)), replace(bounds, compression=compression))
+    expected = decompress(sent, compression, fed.space, todo.spec)
+    assert isinstance(found, ClientReport)
+    for ours, theirs in (
+        (found.delta, expected.delta),
+        (found.state["client_control"], expected.state["client_control"]),
+    ):
+        assert list(ours) == list(theirs)
+        assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+BAD_PIECES = [
+    ("int8", array(dtype="uint8"), "dtype", r"is 'uint8' .*, not raw int8"),
+    ("int8", array(data=lambda data: data[:-1]), "shape", "bytes for shape"),
+    ("int8", remove("update", "scales"), "records", "update differ .* in scales"),
+    ("int8", remove("update", "steps"), "records", "update differ .* in steps"),
+    ("bf16", array(data=lambda data: b"\x80\x7f" * (len(data) // 2)), "non-finite", "a NaN or an infinity"),
+    ("topk", array(shape=(1,), data=bytes(4)), "shape", r"shape \(1,\), not"),
+    ("topk", values_of("bitmap", 0), "shape", "update: a compressed update names positions that are not"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "why", "reason"), BAD_PIECES)
+def test_check_reply_rejects_compressed_reports_that_stand_for_nothing(
+    asked, bounds, kind, change, why, reason
+):
+    todo, report = asked
+    compression = COMPRESSIONS[kind].value()
+    content = honest(compress(report, compression, todo.seed))
+    change(content)
+    found = check_reply(todo, reply(content), replace(bounds, compression=compression))
+    assert isinstance(found, Rejection)
+    assert found.kind == why
+    assert re.search(reason, found.reason), found.reason
+
+
+def test_check_reply_rejects_what_is_compressed_otherwise_than_configured(asked, bounds):
+    todo, report = asked
+    int8 = COMPRESSIONS["int8"].value()
+    sent = honest(compress(report, int8, todo.seed))
+    for configured, content in ((None, sent), (COMPRESSIONS["bf16"].value(), sent), (int8, honest(report))):
+        found = check_reply(todo, reply(content), replace(bounds, compression=configured))
+        assert isinstance(found, Rejection)
+        assert found.kind == "records"
+
+
+def test_check_reply_bounds_the_norm_of_what_a_compressed_report_stands_for(asked, bounds):
+    todo, report = asked
+    int8 = COMPRESSIONS["int8"].value()
+    content = honest(compress(report, int8, todo.seed))
+    scales = content["update"]["scales"]
+    scales.data = (torch.frombuffer(bytearray(scales.data), dtype=torch.float32) * 1e6).numpy().tobytes()
+    found = check_reply(todo, reply(content), replace(bounds, compression=int8, max_norm=1e3))
+    assert isinstance(found, Rejection)
+    assert found.kind == "norm"
 
 
 @pytest.mark.parametrize(

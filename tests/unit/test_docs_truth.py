@@ -14,9 +14,11 @@ import yaml
 import widthwise as ww
 from widthwise.audit import audit_csv
 from widthwise.cli import app
+from widthwise.compression import COMPRESSIONS
 from widthwise.engine import DeployConfig, EngineConfig
 from widthwise.engine.runs import CLIENT_COLUMNS, PARTITION_KEYS, RESULT_KEYS, ROUND_COLUMNS
 from widthwise.methods import METHODS, PARTS
+from widthwise.privacy import PrivacyConfig
 from widthwise.studies import Study, load_config, load_study, plan
 from widthwise.studies.config import FREE_KEYS
 from widthwise.tasks import CapacityConfig, TaskConfig
@@ -30,7 +32,9 @@ def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig, DeployConfig])
+@pytest.mark.parametrize(
+    "section", [TaskConfig, CapacityConfig, TrainingConfig, EngineConfig, PrivacyConfig, DeployConfig]
+)
 def test_configuration_page_lists_every_key(section: type) -> None:
     listed = set(re.findall(r"^\| `(\w+)`", page("docs/configuration.md"), re.M))
     assert set(section.model_fields) <= listed
@@ -50,6 +54,15 @@ def test_configuration_page_lists_every_option_of_every_part_with_its_part() -> 
         for entry in registry:
             for option in entry.value.model_fields:
                 assert {entry.name, "estimators"} & set(listed.get(option, [])), (entry.name, option)
+
+
+def test_configuration_page_lists_every_kind_of_compression_and_its_options() -> None:
+    text = page("docs/configuration.md")
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text[text.index("## compression") :], re.M)
+    for entry in COMPRESSIONS:
+        assert entry.name in [name for name, _ in rows]
+        for option in set(entry.value.model_fields) - {"kind"}:
+            assert entry.name in dict(rows)[option].split(", ")
 
 
 def test_configuration_page_marks_the_keys_that_change_no_result() -> None:

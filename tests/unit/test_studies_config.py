@@ -57,6 +57,20 @@ BAD = [
     ),
     ({"engine.executor": "rays"}, "engine.executor is 'rays', but it should be 'process', 'serial' or 'ray'"),
     ({"engine.address": "ray://x:1"}, "address is 'ray://x:1', but a Ray cluster is found at"),
+    (
+        {"compression.kind": "int9"},
+        "compression.kind is 'int9', but no such name is known. Did you mean 'int8'? Known: bf16, int8,",
+    ),
+    (
+        {"compression": {"kind": "topk", "shar": 1}},
+        "compression.shar is 1, but there is no such key. Did you mean 'compression.share'?",
+    ),
+    (
+        {"compression": {"kind": "topk", "share": 0}},
+        "compression.share is 0, but it should be greater than 0",
+    ),
+    ({"compression": {"share": 0.1}}, "compression.kind is missing, but it is required. Add one of: bf16"),
+    ({"compression": 3}, "compression.kind is '3', but no such name is known."),
     ({"seed": -1}, "seed is -1, but it should be greater than or equal to 0"),
     ({"method.name": "scaffold"}, "training.momentum is 0.9, but"),
 ]
@@ -90,7 +104,14 @@ def test_run_config_writes_every_default_of_the_method_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"capacity": {"list": [0.5] * 20}}, {"task.partition": {"kind": "iid"}}]
+    "changes",
+    [
+        {},
+        {"capacity": {"list": [0.5] * 20}},
+        {"task.partition": {"kind": "iid"}},
+        {"compression": "int8"},
+        {"compression": {"kind": "topk", "share": 0.5}},
+    ],
 )
 def test_to_dict_gives_the_same_configuration_and_hash_when_read_again(changes: dict[str, Any]) -> None:
     first = config(**changes)
@@ -121,6 +142,11 @@ def test_hash_ignores_key_order_written_defaults_and_keys_that_change_no_result(
         {"task.clients": 21},
         {"engine.precision": "bf16"},
         {"engine.eval_every": 2},
+        {"compression.kind": "bf16"},
+        {
+            "method": {"name": "heterofl", "weighting": "clients"},
+            "privacy": {"clip": 1, "noise_multiplier": 1},
+        },
     ],
 )
 def test_hash_differs_when_the_result_may(changes: dict[str, Any]) -> None:
@@ -222,5 +248,7 @@ def test_schema_refuses_unknown_keys_and_describes_every_section() -> None:
         "engine",
         "seed",
         "control",
+        "compression",
+        "privacy",
         "deploy",
     }

@@ -101,6 +101,11 @@ class CoordinateMean:
             sums = self._weighted_sum([delta for _, _, delta, _ in group], weights)
             self.add_sum_(space, spec, sums, sum(weights))
 
+    def total(self) -> Params:
+        """Return the sums sum_i w_i m_ij delta_ij so far (float64), not to be changed."""
+        self._fold()
+        return self._total
+
     def mean(self) -> tuple[Params, Params]:
         """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""
         self._fold()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,9 @@ class Policy(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: Whether the width of a client depends on who else is in its cohort.
+    shares_a_budget: ClassVar[bool] = False
 
     @property
     def currency_of_budget(self) -> Currency:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -43,6 +43,8 @@ class RandomBudget(Policy):
         guarantee: Whether clients of the largest capacity always train at it.
         floor: Smallest width to be drawn (ours: with 16 channels it keeps 2).
     """
+
+    shares_a_budget: ClassVar[bool] = True
 
     budget: float | None = Field(None, gt=0, allow_inf_nan=False)
     matched_to: str | None = None

@@ -170,8 +170,37 @@ class SummedReports:
     losses: tuple[float, ...]
 
 
-Answer = ClientReport | SummedReports
+@dataclass(frozen=True)
+class CompressedReport:
+    """What a client sends in place of its report where updates are compressed.
+
+    It names no slice: the server knows which one it has assigned.
+
+    Attributes:
+        client_id: Index of the client.
+        round_index: Round, from 0.
+        delta: The pieces that ``ClientReport.delta`` has become (``compression``): name -> vector.
+        num_examples: As in ``ClientReport``.
+        num_steps: As in ``ClientReport``.
+        metrics: As in ``ClientReport``.
+        state: The pieces of each further dictionary of the report.
+    """
+
+    client_id: int
+    round_index: int
+    delta: Params
+    num_examples: int
+    num_steps: int
+    metrics: Mapping[str, float]
+    state: Mapping[str, Params] = field(default_factory=dict)
+
+
+Answer = ClientReport | CompressedReport | SummedReports
 """What comes back from clients: of one, or of several."""
+
+
+NOT_IN_EVERY_RUN = ("budget", "spent", "params", "epsilon", "clipped", "dropped")
+"""Fields of a ``RoundRecord`` that are left out where they are None."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +241,10 @@ class RoundRecord:
         budget: What a client of the cohort was to cost on average, in the currency of the policy's budget;
             None where it has none.
         spent: What it did cost.
+        params: Parameters of all slices that the cohort trained; only where updates are compressed, since
+            elsewhere ``bytes_up`` tells it.
+        epsilon: What the run has spent of its privacy so far, at the configured delta; only under privacy.
+        clipped: Share of the cohort's updates that were longer than the clip; only under privacy.
         dropped: Kind -> how many answers of the cohort did not count or never came; None where all did.
     """
 
@@ -230,9 +263,12 @@ class RoundRecord:
     estimate_mean: float | None = None
     budget: float | None = None
     spent: float | None = None
+    params: int | None = None
+    epsilon: float | None = None
+    clipped: float | None = None
     dropped: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON-able dictionary, without a budget or losses where there are none."""
+        """Return the record as a JSON-able dictionary, without the figures that not every run has."""
         content = {**self.__dict__, "tier_accuracy": self.tier_accuracy and dict(self.tier_accuracy)}
-        return {k: v for k, v in content.items() if v is not None or k not in ("budget", "spent", "dropped")}
+        return {k: v for k, v in content.items() if v is not None or k not in NOT_IN_EVERY_RUN}

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 
+from widthwise.compression import Compression
+from widthwise.core.errors import SliceError
 from widthwise.core.params import Params, first_non_finite, squared_norm
 from widthwise.core.records import ClientReport
-from widthwise.deploy.wire import RAW, REPORT, STATE, UPDATE, packed_shapes, unpack
+from widthwise.deploy.wire import RAW, REPORT, STATE, UPDATE, read_report, reported
 from widthwise.engine.round import Assignment
 from widthwise.slicing import WidthSpace
 
@@ -33,6 +36,7 @@ class Bounds:
         max_examples: The most samples that a client may say it has.
         max_norm: The largest L2 norm of an update; None: any.
         max_state_norm: The largest L2 norm of each increment; None: any.
+        compression: How reports are compressed, if they are.
     """
 
     space: WidthSpace
@@ -40,6 +44,7 @@ class Bounds:
     max_examples: int
     max_norm: float | None
     max_state_norm: float | None
+    compression: Compression | None = None
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,10 @@ def check_reply(assignment: Assignment, reply: Message, bounds: Bounds) -> Clien
     """Return the report that a reply holds, or why it does not count.
 
     The records must be those of a report and no others; client and round those that were asked; names,
-    order-free, types and shapes of the tensors those of the slice that was assigned; all numbers finite;
-    samples and steps positive integers, the samples at most ``bounds.max_examples``; norms at most
-    ``bounds.max_norm``. Nothing is computed with a tensor whose size has not been checked. Pure.
+    order-free, types and shapes of the tensors those of the slice that was assigned, or of its compressed
+    form; all numbers finite; samples and steps positive integers, the samples at most
+    ``bounds.max_examples``; norms at most ``bounds.max_norm``. Nothing is computed with a tensor whose size
+    has not been checked. Pure.
 
     Args:
         assignment: What the client was asked.
@@ -110,11 +116,14 @@ def _report(assignment: Assignment, content: RecordDict, bounds: Bounds) -> Clie
         if not isinstance(content[name], kind):
             raise _Refused("records", f"record {name} is no {kind.__name__}")
     numbers = _numbers(dict(content.metric_records[REPORT]), assignment, bounds)
-    shapes = packed_shapes(bounds.space, assignment.spec)
+    expected = reported(bounds.space, assignment.spec, bounds.compression)
     groups: dict[str, Params] = {}
     for key, record in content.array_records.items():
-        _check_arrays(key, record, shapes)
-        groups[key] = unpack(record, bounds.space, assignment.spec)
+        _check_arrays(key, record, expected)
+        try:
+            groups[key] = read_report(record, bounds.space, assignment.spec, bounds.compression)
+        except SliceError as error:
+            raise _Refused("shape", f"{key}: {error}") from None
         if bad := first_non_finite(groups[key]):
             raise _Refused("non-finite", f"{key} of {bad} holds a NaN or an infinity")
         option = "max_norm" if key == UPDATE else "max_state_norm"
@@ -149,17 +158,19 @@ def _numbers(numbers: Mapping[str, Any], assignment: Assignment, bounds: Bounds)
     return dict(numbers)
 
 
-def _check_arrays(key: str, record: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    _same_names(key, record, shapes)
-    for name, shape in shapes.items():
-        array = record[name]
-        if (array.dtype, array.stype) != ("float32", RAW):
+def _check_arrays(
+    key: str, record: Mapping[str, Array], expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
+) -> None:
+    _same_names(key, record, expected)
+    for name, (dtype, shape) in expected.items():
+        array, kind = record[name], str(dtype).removeprefix("torch.")
+        if (array.dtype, array.stype) != (kind, RAW):
             raise _Refused(
-                "dtype", f"{key} of {name} is {array.dtype!r:.40} ({array.stype!r:.40}), not raw float32"
+                "dtype", f"{key} of {name} is {array.dtype!r:.40} ({array.stype!r:.40}), not raw {kind}"
             )
         if tuple(array.shape) != tuple(shape):
             raise _Refused("shape", f"{key} of {name} has shape {_brief(array.shape)}, not {tuple(shape)}")
-        if len(array.data) != 4 * math.prod(shape):
+        if len(array.data) != dtype.itemsize * math.prod(shape):
             raise _Refused("shape", f"{key} of {name} has {len(array.data)} bytes for shape {tuple(shape)}")
 
 

@@ -197,7 +197,8 @@ class GridExecutor:
     ) -> None:
         a, sent = assignment, asked.sent if asked else NOTHING
         space, objective = self._fed.space, self._fed.method.objective
-        table = slice_cost(space, objective, a.spec, a.context_spec, samples=0)
+        specs = a.spec, a.context_spec
+        table = slice_cost(space, objective, *specs, samples=0, compression=self._fed.compression)
         # A device keeps nothing between rounds, so its own states come from the server.
         states = BYTES_PER_PARAM * num_values(space, a.spec) * len(objective.client_state)
         self._journal.add(

@@ -45,8 +45,15 @@ class Site:
     @cached_property
     def runner(self) -> ClientRunner:
         """Trains, as a worker of a simulation would: on the device that the configuration means here."""
-        objective, device = build_method(self.config.method).objective, devices(self.config.engine.device)
-        return ClientRunner(self.task.train, self.task.partition, self.space, objective, devices=device)
+        config = self.config
+        return ClientRunner(
+            self.task.train,
+            self.task.partition,
+            self.space,
+            build_method(config.method).objective,
+            devices=devices(config.engine.device),
+            compression=config.compression,
+        )
 
     def client(self, context: Context) -> int:
         """Return which client this node is.

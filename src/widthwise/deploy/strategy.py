@@ -112,7 +112,8 @@ class SliceStrategy(Strategy):
         counts: Counter[str] = Counter()
         fed = self.federation
         states, limits = fed.method.objective.client_state, self.settings
-        bounds = Bounds(fed.space, states, limits.max_examples, limits.max_norm, limits.max_state_norm)
+        norms = limits.max_norm, limits.max_state_norm
+        bounds = Bounds(fed.space, states, limits.max_examples, *norms, fed.compression)
         for reply in replies:
             asked = self.hand.by_message(reply.metadata.reply_to_message_id)
             duplicate = Rejection("duplicate", "it has answered already") if asked.verdicts else None
@@ -145,6 +146,11 @@ class SliceStrategy(Strategy):
             parameters,
             self.out,
         )
+        if fed.privacy is not None:
+            LOG.warning(
+                "privacy: every node has the configuration, and in it the seed that cohorts and noise follow "
+                "from: epsilon holds against those who get the model, not against nodes (docs/privacy.md)"
+            )
 
 
 class _Log:

@@ -2,7 +2,7 @@
 
 A task is a ``ConfigRecord`` (``task``, one JSON text) and an ``ArrayRecord`` for each kind of tensors; a
 report is a ``MetricRecord`` of numbers and ``ArrayRecord``s. Of a masked parameter only the kept values
-travel, and on the way down one bit for each of its coordinates.
+travel, and on the way down one bit for each of its coordinates. A compressed report travels in its pieces.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
+from widthwise.compression import Compression, expand
 from widthwise.core.params import Params
-from widthwise.core.records import ClientReport, ClientTask, LocalConfig, Mask, SliceSpec
+from widthwise.core.records import ClientReport, ClientTask, CompressedReport, LocalConfig, Mask, SliceSpec
 from widthwise.engine.codec import spec_from_json, spec_to_json
-from widthwise.slicing import WidthSpace
+from widthwise.slicing import WidthSpace, num_values
 
 TASK, PARAMS, BUFFERS, UPDATE, REPORT, STATE = "task", "params", "buffers", "update", "report", "state."
 MASK = {"spec": "mask", "context": "context-mask"}
 RAW = "raw"
 """What an ``Array`` says of its data: the values one after the other, row-major, little-endian."""
 
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
-}
+KINDS = (
+    *(torch.float32, torch.float64),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in KINDS}
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,29 @@ def pack(tensors: Mapping[str, Tensor], spec: SliceSpec) -> ArrayRecord:
     return ArrayRecord({n: to_array(v[mask[n]] if n in mask else v) for n, v in tensors.items()})
 
 
-def packed_shapes(space: WidthSpace, spec: SliceSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shape in which ``pack`` sends each parameter of a spec, in the model's order."""
+def reported(
+    space: WidthSpace, spec: SliceSpec, compression: Compression | None
+) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Return type and shape of each array of a dictionary that a client of a spec reports."""
+    if compression is not None:
+        layout = compression.layout(num_values(space, spec))
+        return {name: (kind, (number,)) for name, (kind, number) in layout.items()}
     mask = spec.mask.kept if spec.mask else {}
-    return {n: (int(mask[n].sum()),) if n in mask else s for n, s in space.shapes(spec).items()}
+    shapes = {n: (int(mask[n].sum()),) if n in mask else s for n, s in space.shapes(spec).items()}
+    return {name: (torch.float32, shape) for name, shape in shapes.items()}
+
+
+def read_report(
+    record: Mapping[str, Array], space: WidthSpace, spec: SliceSpec, compression: Compression | None
+) -> Params:
+    """Return a dictionary that a client has reported, of arrays as ``reported`` says.
+
+    Raises:
+        SliceError: if compressed arrays stand for nothing.
+    """
+    if compression is None:
+        return unpack(record, space, spec)
+    return expand({name: to_tensor(array) for name, array in record.items()}, compression, space, spec)
 
 
 def unpack(record: Mapping[str, Array], space: WidthSpace, spec: SliceSpec) -> Params:
@@ -177,7 +198,7 @@ def _from_bits(record: ArrayRecord, space: WidthSpace) -> Params:
     return kept
 
 
-def encode_report(report: ClientReport, received: Size) -> RecordDict:
+def encode_report(report: ClientReport | CompressedReport, received: Size) -> RecordDict:
     """Return a client's answer, with what it has measured of the message that it answers."""
     numbers: dict[str, int | float | list[int] | list[float]] = {
         "client": report.client_id,
@@ -187,5 +208,11 @@ def encode_report(report: ClientReport, received: Size) -> RecordDict:
         "loss": report.metrics["loss"],
         "received": received.wire,
     }
-    states = {STATE + name: pack(tensors, report.spec) for name, tensors in report.state.items()}
-    return RecordDict({REPORT: MetricRecord(numbers), UPDATE: pack(report.delta, report.spec), **states})
+    groups = {UPDATE: report.delta, **{STATE + name: tensors for name, tensors in report.state.items()}}
+    if isinstance(report, ClientReport):
+        records = {name: pack(tensors, report.spec) for name, tensors in groups.items()}
+    else:
+        records = {
+            n: ArrayRecord({p: to_array(v) for p, v in pieces.items()}) for n, pieces in groups.items()
+        }
+    return RecordDict({REPORT: MetricRecord(numbers), **records})

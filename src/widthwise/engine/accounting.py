@@ -13,7 +13,20 @@ from widthwise.engine.round import Assignment
 def client_cost(fed: Federation, assignment: Assignment, num_examples: int) -> ClientCost:
     """Return what a client of so many samples sent, received and computed (see ``slice_cost``)."""
     samples = num_examples * assignment.config.local_epochs
-    return slice_cost(fed.space, fed.method.objective, assignment.spec, assignment.context_spec, samples)
+    specs = assignment.spec, assignment.context_spec
+    return slice_cost(fed.space, fed.method.objective, *specs, samples, fed.compression)
+
+
+def privacy_summary(fed: Federation) -> dict[str, Any]:
+    """Return what a run that is over has promised, and how it was counted."""
+    assert fed.privacy is not None
+    return {
+        "epsilon": fed.epsilon(fed.training.rounds),
+        **fed.privacy.model_dump(),
+        "neighbours": "replace one client",
+        "clients": fed.task.num_clients,
+        "cohort": fed.training.cohort,
+    }
 
 
 def budget_summary(fed: Federation, rounds: Sequence[dict[str, Any]], owed: float) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
-from widthwise.core.records import Answer, ClientReport, Mask, SliceSpec, SummedReports
+from widthwise.core.records import Answer, ClientReport, CompressedReport, Mask, SliceSpec, SummedReports
 
 Memory = bytearray | memoryview
 """What a message lies in: writable, so that tensors can be seen in it."""
@@ -112,10 +112,7 @@ def _aligned(place: int) -> int:
 def encode_report(report: ClientReport, into: memoryview | None = None) -> Memory:
     """Return a report as a message (see ``pack``)."""
     header = {"spec": spec_to_json(report.spec), **_members([report])[0]}
-    groups: dict[str, Mapping[str, Tensor]] = {
-        "delta": report.delta,
-        **{f"state.{k}": v for k, v in report.state.items()},
-    }
+    groups = _dictionaries(report)
     if mask := report.spec.mask:
         header["thresholds"] = dict(mask.thresholds)
         groups["mask"] = mask.kept
@@ -128,14 +125,48 @@ def decode_report(data: Memory) -> ClientReport:
     spec = spec_from_json(header.pop("spec"))
     if "mask" in groups:
         spec = replace(spec, mask=Mask(groups.pop("mask"), header.pop("thresholds")))
-    delta = groups.pop("delta")
-    state = {name.removeprefix("state."): tensors for name, tensors in groups.items()}
-    return ClientReport(spec=spec, delta=delta, state=state, **header)
+    return ClientReport(spec=spec, **_fields(groups), **header)
+
+
+def encode_compressed(reports: Sequence[CompressedReport], into: memoryview | None = None) -> Memory:
+    """Return compressed reports as one message (see ``pack``)."""
+    groups = {
+        f"{k}.{name}": pieces
+        for k, report in enumerate(reports)
+        for name, pieces in _dictionaries(report).items()
+    }
+    return pack({"compressed": _members(reports)}, groups, into)
+
+
+def decode_compressed(data: Memory) -> list[CompressedReport]:
+    """Return the reports of ``encode_compressed``."""
+    header, groups = unpack(data)
+    own: list[dict[str, Params]] = [{} for _ in header["compressed"]]
+    for key, pieces in groups.items():
+        k, _, name = key.partition(".")
+        own[int(k)][name] = pieces
+    members = zip(own, header["compressed"], strict=True)
+    return [CompressedReport(**_fields(dictionaries), **one) for dictionaries, one in members]
+
+
+def _dictionaries(report: ClientReport | CompressedReport) -> dict[str, Mapping[str, Tensor]]:
+    return {"delta": report.delta, **{f"state.{name}": tensors for name, tensors in report.state.items()}}
+
+
+def _fields(groups: Mapping[str, Params]) -> dict[str, Any]:
+    """Return the fields that ``_dictionaries`` was made of."""
+    state = {name.removeprefix("state."): tensors for name, tensors in groups.items() if name != "delta"}
+    return {"delta": groups["delta"], "state": state}
 
 
 def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) -> Memory:
-    """Return what a stack answers as one message: a report, a sum, or reports without states and masks."""
+    """Return what a stack answers as one message: a report, a sum, or reports without states and masks.
+
+    Compressed reports travel as they are, with states where there are any.
+    """
     first = answers[0]
+    if isinstance(first, CompressedReport):
+        return encode_compressed([one for one in answers if isinstance(one, CompressedReport)], into)
     if isinstance(first, SummedReports):
         columns = {name: getattr(first, name) for name in ("weight", "client_ids", "num_examples", "losses")}
         return pack({"spec": spec_to_json(first.spec), "sum": columns}, {"total": first.total}, into)
@@ -150,6 +181,8 @@ def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) ->
 def decode_answers(data: Memory) -> list[Answer]:
     """Return the answers of ``encode_answers``."""
     header = read_header(data)
+    if "compressed" in header:
+        return [*decode_compressed(data)]
     if "sum" in header:
         header, groups = unpack(data)
         weight = header["sum"].pop("weight")
@@ -167,7 +200,7 @@ def decode_answers(data: Memory) -> list[Answer]:
     ]
 
 
-def _members(reports: Sequence[ClientReport]) -> list[dict[str, Any]]:
+def _members(reports: Sequence[ClientReport | CompressedReport]) -> list[dict[str, Any]]:
     return [
         {
             "client_id": report.client_id,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widthwise.allocation import Costs, Currency, Staircase
+from widthwise.compression import Compression
 from widthwise.core.records import SliceSpec
 from widthwise.slicing import WidthSpace, mask_bytes, num_values
 from widthwise.training import Objective
@@ -22,21 +23,28 @@ BYTES_PER_PARAM = 4
 
 @dataclass(frozen=True)
 class ClientCost:
-    """One client's cost in one round."""
+    """One client's cost in one round; ``params`` is the number of parameters that it trains."""
 
+    params: int
     bytes_up: int
     bytes_down: int
     macs: int
 
 
 def slice_cost(
-    space: WidthSpace, objective: Objective, spec: SliceSpec, context: SliceSpec, samples: int
+    space: WidthSpace,
+    objective: Objective,
+    spec: SliceSpec,
+    context: SliceSpec,
+    samples: int,
+    compression: Compression | None = None,
 ) -> ClientCost:
     """Return what a client sends, receives and computes in one round.
 
-    Formula, with |m| the bytes of a slice (4 a parameter) and f its forward MACs per sample::
+    Formula, with |m| the bytes of a slice (4 a parameter), z those of its compressed form (|m| where there is
+    no compression) and f its forward MACs per sample::
 
-        up   = |spec| (1 + dictionaries reported)      down = |context| + |spec| (dictionaries sent)
+        up   = z(spec) (1 + dictionaries reported)     down = |context| + |spec| (dictionaries sent)
         macs = samples * objective.training_macs       (3 f(spec) for a plain step: forward and backward)
 
     Source: HAS-FL, equation 7 (which counts parameters only). Departs: control variates and the larger
@@ -50,11 +58,15 @@ def slice_cost(
         spec: What the client trains.
         context: What it receives.
         samples: Samples that it passes through the model, over all epochs.
+        compression: How it compresses what it reports, if it does.
     """
-    own, received = (BYTES_PER_PARAM * num_values(space, one) for one in (spec, context))
+    params, received = num_values(space, spec), num_values(space, context)
+    sent = compression.num_bytes(params) if compression else BYTES_PER_PARAM * params
+    down = BYTES_PER_PARAM * (received + params * len(objective.server_state))
     return ClientCost(
-        bytes_up=own * (1 + len(objective.client_state)),
-        bytes_down=received + mask_bytes(context) + own * len(objective.server_state),
+        params=params,
+        bytes_up=sent * (1 + len(objective.client_state)),
+        bytes_down=down + mask_bytes(context),
         macs=round(samples * objective.training_macs(space, spec, context)),
     )
 
@@ -65,6 +77,7 @@ def price_list(
     objective: Objective,
     capacities: NDArray[np.float64],
     samples: NDArray[np.int64],
+    compression: Compression | None = None,
 ) -> Costs:
     """Return what each width costs each client, as data for allocation policies.
 
@@ -78,6 +91,7 @@ def price_list(
         objective: The local objective.
         capacities: [N] largest width of each client.
         samples: [N] samples that each client passes through the model in one round.
+        compression: How clients compress what they report, if they do.
     """
     if currency == "width":
         return Costs()
@@ -91,7 +105,7 @@ def price_list(
             return space.num_params(spec)
         if currency == "macs":
             return objective.training_macs(space, spec, outer)
-        cost = slice_cost(space, objective, spec, outer, samples=0)
+        cost = slice_cost(space, objective, spec, outer, samples=0, compression=compression)
         return cost.bytes_up + cost.bytes_down
 
     kinds, kind = np.unique(capacities, return_inverse=True)
@@ -109,7 +123,8 @@ def spent_per_head(
 ) -> list[float]:
     """Return what a stored run has spent in each round, divided by the size of the cohort.
 
-    The number of parameters is not stored; it follows from ``bytes_up`` (see ``slice_cost``).
+    The number of parameters is stored where updates are compressed; elsewhere it follows from ``bytes_up``
+    (see ``slice_cost``).
 
     Args:
         currency: What is counted.
@@ -121,7 +136,7 @@ def spent_per_head(
         return [float(width) for width in rounds["mean_width"]]
     reported = BYTES_PER_PARAM * (1 + len(objective.client_state))
     totals = {
-        "params": rounds["bytes_up"] / reported,
+        "params": rounds["params"] if "params" in rounds else rounds["bytes_up"] / reported,
         "macs": rounds["macs"],
         "bytes": rounds["bytes_up"] + rounds["bytes_down"],
     }

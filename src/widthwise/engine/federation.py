@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from widthwise.allocation import Population
+from widthwise.compression import Compression
 from widthwise.core.device import CPU
 from widthwise.core.params import Params
 from widthwise.core.seeds import SeedTree
@@ -17,6 +18,7 @@ from widthwise.engine.config import EngineConfig
 from widthwise.engine.costs import price_list
 from widthwise.engine.devices import cuda_devices, devices
 from widthwise.methods import Method
+from widthwise.privacy import PrivacyConfig, epsilon
 from widthwise.slicing import WidthSpace
 from widthwise.tasks import Task
 from widthwise.training import TrainingConfig, count_holders
@@ -36,6 +38,8 @@ class Federation:
         config: The resolved configuration, JSON-able; written to ``config.yaml``.
         config_hash: Identity of what is computed; a folder is resumed only under the same hash.
         label: Name of the run in tables.
+        compression: How clients compress what they report, if they do.
+        privacy: What is promised about the data of each client, if anything.
     """
 
     task: Task
@@ -47,11 +51,24 @@ class Federation:
     config: dict[str, Any]
     config_hash: str
     label: str
+    compression: Compression | None = None
+    privacy: PrivacyConfig | None = None
 
     @property
     def seeds(self) -> SeedTree:
         """The root of the run's random streams."""
         return SeedTree(self.seed)
+
+    def epsilon(self, rounds: int) -> float | None:
+        """Return what so many rounds spend of the run's privacy, None where nothing is promised.
+
+        Raises:
+            ConfigError: if the accountant is not installed.
+        """
+        if self.privacy is None:
+            return None
+        clients, cohort = self.task.num_clients, self.training.cohort
+        return epsilon(self.privacy.noise_multiplier, self.privacy.delta, clients, cohort, rounds)
 
     @cached_property
     def devices(self) -> tuple[torch.device, ...]:
@@ -79,6 +96,7 @@ class Federation:
             self.method.objective,
             self.task.capacities,
             samples.numpy(),
+            self.compression,
         )
         return Population(self.task.capacities, self.task.tiers, costs)
 

@@ -6,17 +6,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from widthwise.aggregation import CoordinateMean, server_step
-from widthwise.core.errors import DivergenceError
+from widthwise.compression import decompress
+from widthwise.core.errors import DivergenceError, SliceError
 from widthwise.core.params import Params, first_non_finite, zeros_like
-from widthwise.core.records import Answer, ClientReport, Dropped, SliceSpec, SummedReports
+from widthwise.core.records import (
+    Answer,
+    ClientReport,
+    CompressedReport,
+    Dropped,
+    SliceSpec,
+    SummedReports,
+)
 from widthwise.core.threads import one_thread
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.costs import ClientCost
 from widthwise.engine.disk import Disk
 from widthwise.engine.federation import Federation
+from widthwise.engine.private import released
 from widthwise.engine.round import Assignment
 from widthwise.engine.state import ServerState
 from widthwise.heterogeneity import Estimates, intersection
+from widthwise.privacy import clip_factor
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class RoundOutcome:
         coverage: Share of the global coordinates that the cohort trained.
         ever_covered: Share that anybody has trained so far.
         train_loss: Mean loss of local training, weighted by samples; None where nobody trained.
+        clipped: Share of the updates that were clipped; None without privacy, and where nobody trained.
         trained: Who trained, in the order of the plan.
         dropped: What was left out: answers that do not count, and clients that gave none.
     """
@@ -53,6 +64,7 @@ class RoundOutcome:
     coverage: float
     ever_covered: float
     train_loss: float | None
+    clipped: float | None
     trained: tuple[Trained, ...]
     dropped: tuple[Dropped, ...]
 
@@ -73,13 +85,14 @@ def finish_round(
         fed: The federation.
         state: State returned by ``plan_round``.
         assignments: The assignments, in the order of the plan.
-        answers: Their reports in the same order, some of them summed, some dropped; where there are no
-            reports, nothing changes.
+        answers: Their reports in the same order, some of them summed, or all compressed, some dropped; where
+            there are no reports, nothing changes but by the noise of a private run.
         disk: Holds client states and spooled reports. States of this round are written; those that ``state``
             names stay.
 
     Raises:
         DivergenceError: if a new global parameter is not finite.
+        SliceError: if a report does not fit the slice that was assigned.
     """
     t, method, space = state.round_index, fed.method, fed.space
     estimator = method.estimator if method.estimator is not None and method.estimator.due(t) else None
@@ -87,29 +100,34 @@ def finish_round(
     server = method.objective.server(space, state.server, fed.holders if state.server else {})
     trained: list[Trained] = []
     dropped: list[Dropped] = []
+    clipped = 0
     common: SliceSpec | None = None
     estimates: Estimates | None = None
     with disk.spool() as spool:
-        for report in answers:
-            if isinstance(report, Dropped):
-                dropped.append(report)
+        for answer in answers:
+            if isinstance(answer, Dropped):
+                dropped.append(answer)
                 continue
-            if isinstance(report, SummedReports):
-                stats.add_sum_(space, report.spec, report.total, report.weight)
-                told = [_told(assignments, client) for client in report.client_ids]
-                trained += _notes(fed, told, report)
+            if isinstance(answer, SummedReports):
+                assert fed.privacy is None, "what is summed can no longer be clipped"
+                stats.add_sum_(space, answer.spec, answer.total, answer.weight)
+                told = [_told(assignments, client) for client in answer.client_ids]
+                trained += _notes(fed, told, answer)
                 continue
-            stats.add_(space, report.spec, report.delta, method.weight(report.num_examples))
+            assignment = _told(assignments, answer.client_id)
+            report = _received(fed, assignment, answer)
+            weight = _weight(fed, report)
+            clipped += weight < 1
+            stats.add_(space, report.spec, report.delta, weight)
             server.add_(report)
             if method.objective.client_state:
                 _renew(fed, state, report, disk)
             if estimator is not None:
                 spool.add(report)
                 common = report.spec if common is None else intersection(common, report.spec)
-            n, assignment = report.num_examples, _told(assignments, report.client_id)
-            cost = client_cost(fed, assignment, n)
+            n, cost = report.num_examples, client_cost(fed, assignment, report.num_examples)
             trained.append(Trained(report.client_id, report.spec.width, n, report.metrics["loss"], cost))
-        mean, covered = stats.mean()
+        mean, covered = released(fed, state, stats.total()) if fed.privacy else stats.mean()
         params = server_step(state.params, mean, covered, method.uncovered)
         if bad := first_non_finite(params):
             raise DivergenceError(
@@ -134,6 +152,7 @@ def finish_round(
         coverage=_share(covered),
         ever_covered=_share(ever),
         train_loss=sum(one.loss * one.num_examples for one in trained) / total if trained else None,
+        clipped=clipped / len(trained) if fed.privacy and trained else None,
         trained=tuple(trained),
         dropped=tuple(dropped),
     )
@@ -150,6 +169,27 @@ def _notes(fed: Federation, assignments: Sequence[Assignment], answer: SummedRep
     costs = {n: client_cost(fed, assignments[0], n) for n in set(answer.num_examples)}
     for i, n, loss in zip(answer.client_ids, answer.num_examples, answer.losses, strict=True):
         yield Trained(i, answer.spec.width, n, loss, costs[n])
+
+
+def _received(
+    fed: Federation, assignment: Assignment, answer: ClientReport | CompressedReport
+) -> ClientReport:
+    """Return the report that the server works with: of a compressed one, what it stands for."""
+    if isinstance(answer, ClientReport):  # also one that its executor has read already
+        return answer
+    if fed.compression is None:
+        raise SliceError(
+            f"client {answer.client_id} sent a compressed report, but this run compresses none. "
+            "Give client and server the same configuration."
+        )
+    return decompress(answer, fed.compression, fed.space, assignment.spec)
+
+
+def _weight(fed: Federation, report: ClientReport) -> float:
+    """Return what an update counts for: under privacy what clips it, else its weight in the mean."""
+    if fed.privacy is not None:
+        return clip_factor(report.delta, fed.privacy.clip)
+    return fed.method.weight(report.num_examples)
 
 
 def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk) -> None:

@@ -18,7 +18,7 @@ from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
-from widthwise.engine.accounting import budget_summary
+from widthwise.engine.accounting import budget_summary, privacy_summary
 from widthwise.engine.client_rows import client_rows
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
@@ -80,7 +80,13 @@ def run_federation(
 
 def _executor(fed: Federation) -> Executor:
     runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack, fed.devices
+        fed.task.train,
+        fed.task.partition,
+        fed.space,
+        fed.method.objective,
+        fed.engine.stack,
+        fed.devices,
+        fed.compression,
     )
     return EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
 
@@ -164,6 +170,9 @@ def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: Round
         estimate_mean=float(state.estimates.mean()) if state.measured else None,
         budget=state.policy.extra.get("budget"),
         spent=state.policy.extra.get("spent"),
+        params=sum(c.params for c in costs) if fed.compression else None,
+        epsilon=fed.epsilon(state.round_index),
+        clipped=outcome.clipped,
         dropped=Counter(one.kind for one in outcome.dropped) or None,
     )
 
@@ -205,4 +214,5 @@ def _summary(fed: Federation, state: ServerState, rounds: list[dict[str, Any]]) 
         "widths": state.policy.widths[listed].tolist(),
         "estimates": state.estimates[listed].tolist() if state.measured else None,
         **({"control": control} if control else {}),
+        **({"privacy": privacy_summary(fed)} if fed.privacy else {}),
     }

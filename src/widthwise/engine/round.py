@@ -8,6 +8,7 @@ from itertools import chain
 
 import torch
 
+from widthwise.allocation import PolicyState
 from widthwise.core.device import upload
 from widthwise.core.params import Params, clone
 from widthwise.core.records import ClientTask, Cohort, LocalConfig, SliceSpec
@@ -29,7 +30,8 @@ class Assignment:
     client's own state travel; a server on a network dispatches the full ``ClientTask``.
 
     ``weight`` is the client's in the mean, where its update is needed for nothing else: a worker may then
-    sum updates of one slice. None where the update itself is asked for.
+    sum updates of one slice. None where the update itself is asked for, as where it is compressed or
+    clipped.
     """
 
     client_id: int
@@ -101,13 +103,24 @@ def listed_clients(fed: Federation) -> Sequence[int]:
     return sorted(set(chain.from_iterable(cohorts)))
 
 
+def allocate(fed: Federation, policy: PolicyState, cohort: Cohort) -> tuple[dict[int, float], PolicyState]:
+    """Return the width of each client of a cohort, and the policy's next state.
+
+    Under privacy everybody gets a width, and the cohort's clients have theirs: then no width depends on who
+    else takes part, and it is known how many clients would hold each coordinate.
+    """
+    t, drawn = cohort.round_index, cohort
+    if fed.privacy is not None:
+        drawn = replace(cohort, client_ids=tuple(range(fed.task.num_clients)))
+    rng = fed.seeds.at("allocation", t).numpy()
+    widths, policy = fed.method.policy.allocate(policy, fed.population, drawn, rng)
+    return {client: widths[client] for client in cohort.client_ids}, policy
+
+
 def plan_round(fed: Federation, state: ServerState) -> tuple[RoundPlan, ServerState]:
     """Decide who trains which width in ``state.round_index`` (step 1 of a round)."""
-    t = state.round_index
-    cohort = sample_cohort(fed, t)
-    widths, policy = fed.method.policy.allocate(
-        state.policy, fed.population, cohort, fed.seeds.at("allocation", t).numpy()
-    )
+    cohort = sample_cohort(fed, state.round_index)
+    widths, policy = allocate(fed, state.policy, cohort)
     sizes = fed.task.partition.sizes()[list(cohort.client_ids)].tolist()
     samples = {i: n for i, n in zip(cohort.client_ids, sizes, strict=True) if widths[i] > 0}
     order = sorted(samples, key=lambda i: (-widths[i], -samples[i], i))
@@ -127,19 +140,20 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
     config = replace(fed.training.local(t), precision=fed.engine.precision)
     method = fed.method
     states = method.objective.client_state or method.objective.server_state
-    alone = bool(states) or (method.estimator is not None and method.estimator.due(t))
+    measured = method.estimator is not None and method.estimator.due(t)
+    alone = bool(states or measured or fed.compression or fed.privacy)
     seeds, selection = fed.seeds.at("client", t), fed.seeds.at("selection")
     for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])
         moment = Moment(i, t, selection, state.params)
-        spec = _select(fed, width, moment)
+        spec = select(fed, width, moment)
         context = fed.method.objective.context_width(width, capacity)
         yield Assignment(
             client_id=i,
             round_index=t,
             samples=plan.samples[i],
             spec=spec,
-            context_spec=spec if context == width else _select(fed, context, moment),
+            context_spec=spec if context == width else select(fed, context, moment),
             capacity=capacity,
             client_state=_client_state(fed, state, i, spec, disk),
             config=config,
@@ -148,7 +162,8 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
         )
 
 
-def _select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
+def select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
+    """Return the slice of a width that a client trains at this moment."""
     with one_thread():  # norms decide: their last bits must not depend on the number of threads
         return fed.method.selector.select(fed.space, width, moment)
 

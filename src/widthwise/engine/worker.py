@@ -9,10 +9,18 @@ from typing import Self, TypeVar
 
 import torch
 
+from widthwise.compression import Compression, compress
 from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.device import CPU, upload, working_on
 from widthwise.core.errors import RunError
-from widthwise.core.records import Answer, ClientReport, ClientTask, SliceSpec, SummedReports
+from widthwise.core.records import (
+    Answer,
+    ClientReport,
+    ClientTask,
+    CompressedReport,
+    SliceSpec,
+    SummedReports,
+)
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
@@ -42,6 +50,7 @@ class ClientRunner:
         objective: The local objective.
         stack: How many clients are trained together, at most.
         devices: Where workers train; this one on the first.
+        compression: How reports are compressed where they were made, if they are.
     """
 
     dataset: Dataset
@@ -50,6 +59,7 @@ class ClientRunner:
     objective: Objective
     stack: int = 1
     devices: tuple[torch.device, ...] = (CPU,)
+    compression: Compression | None = None
     module_for: ModuleCache = field(init=False)
     _sent: tuple[Broadcast, Broadcast] | None = field(init=False, default=None)
 
@@ -91,7 +101,9 @@ class ClientRunner:
             yield tuple(waiting)
 
     def __call__(self, broadcast: Broadcast, stack: Stack) -> Sequence[Answer]:
-        """Train the clients of a stack on one thread and return their reports, summed where they may be.
+        """Train the clients of a stack on one thread and return what they send.
+
+        These are their reports, compressed where the run compresses them, or summed where they may be.
 
         Args:
             broadcast: The global tensors, on the CPU. They go to the device once for each such object.
@@ -107,7 +119,7 @@ class ClientRunner:
                 tasks = self._dispatched(broadcast, stack)
                 indices = [self.partition.client(assignment.client_id) for assignment in stack]
                 if len(stack) == 1:
-                    return [self._alone(tasks[0], first.spec)]
+                    return self._answers([self._alone(tasks[0], first.spec)], stack)
                 weights = [assignment.weight for assignment in stack if assignment.weight is not None]
                 one_slice = all(assignment.spec.key() == first.spec.key() for assignment in stack)
                 trained = train_stack(
@@ -118,7 +130,7 @@ class ClientRunner:
                     indices=indices,
                     weights=weights if one_slice and len(weights) == len(stack) else None,
                 )
-                return [trained] if isinstance(trained, SummedReports) else trained
+                return [trained] if isinstance(trained, SummedReports) else self._answers(trained, stack)
         except RunError:
             raise
         except Exception as error:
@@ -129,8 +141,16 @@ class ClientRunner:
                 stage="training",
             ) from error
 
-    def train(self, task: ClientTask) -> ClientReport:
-        """Train one client on what a server on a network has sent it: the report is that of a stack of one.
+    def _answers(self, reports: Sequence[ClientReport], stack: Stack) -> Sequence[Answer]:
+        if self.compression is None:
+            return reports
+        return [
+            compress(report, self.compression, assignment.seed)
+            for report, assignment in zip(reports, stack, strict=True)
+        ]
+
+    def train(self, task: ClientTask) -> ClientReport | CompressedReport:
+        """Train one client on what a server on a network has sent it: the answer is that of a stack of one.
 
         Args:
             task: What the client was sent, its tensors on the CPU.
@@ -145,7 +165,8 @@ class ClientRunner:
             placed = replace(
                 task, params=params, buffers=buffers, state=state, spec=spec, context_spec=context
             )
-            return self._alone(placed, task.spec)
+            report = self._alone(placed, task.spec)
+            return compress(report, self.compression, task.seed) if self.compression else report
 
     def _alone(self, task: ClientTask, spec: SliceSpec) -> ClientReport:
         report = train(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +19,7 @@ class Cost:
         width: The width.
         params: Number of parameters.
         macs: Multiply-accumulates of one sample's forward pass (see ``WidthSpace.macs``).
-        upload_bytes: Bytes of the parameters, 4 each.
+        upload_bytes: Bytes of the parameters, 4 each, or what a compression makes of them.
     """
 
     width: float
@@ -33,10 +33,18 @@ def cost(
     example_inputs: torch.Tensor | tuple[torch.Tensor, ...],
     widths: Iterable[float],
     freeze: Iterable[str] = (),
+    num_bytes: Callable[[int], int] | None = None,
 ) -> list[Cost]:
     """Return the cost of the nested sub-model of each width.
 
     Source: the columns of Table 1 of Moayedikia and Troncoso Lora 2026.
+
+    Args:
+        model: The model.
+        example_inputs: Its inputs, batch first.
+        widths: The widths.
+        freeze: Modules or channel groups that stay whole.
+        num_bytes: The bytes of so many values on their way up (``Compression.num_bytes``); 4 each by default.
 
     Raises:
         TraceError: if the model cannot be traced.
@@ -49,5 +57,11 @@ def cost(
     space = trace(model, example_inputs, freeze)
     specs = [space.nested(width) for width in widths]
     return [
-        Cost(spec.width, space.num_params(spec), space.macs(spec), space.upload_bytes(spec)) for spec in specs
+        Cost(
+            spec.width,
+            space.num_params(spec),
+            space.macs(spec),
+            num_bytes(space.num_params(spec)) if num_bytes else space.upload_bytes(spec),
+        )
+        for spec in specs
     ]

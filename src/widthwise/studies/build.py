@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import nn
+
 from widthwise.core.errors import ConfigError
 from widthwise.engine import Federation, RunResult, Sink, run_federation
 from widthwise.slicing import WidthSpace, trace
@@ -38,7 +40,10 @@ def build(config: RunConfig, data_dir: Path | None = None, label: str | None = N
         config=config.to_dict(),
         config_hash=config.hash(),
         label=label,
+        compression=config.compression,
+        privacy=config.privacy,
     )
+    federation.epsilon(1)  # refuses privacy without its accountant
     federation.method.policy.init(federation.population)  # refuses what these capacities cannot meet
     return federation
 
@@ -50,11 +55,7 @@ def trace_task(config: RunConfig, task: Task) -> WidthSpace:
         InputError: if the model cannot be traced, or does not fit the configuration.
     """
     model = task.build_model(config.seed)
-    if config.training.batch_norm == "refuse" and (found := running_statistics(model, task.example_inputs())):
-        raise ConfigError(
-            f"training.batch_norm is 'refuse', but the model has running statistics ({', '.join(found)}) "
-            "that no two widths share. Choose another norm for the model, or batch_norm: recalibrate."
-        )
+    _refuse_running_statistics(config, model, task)
     space = trace(model, task.example_inputs(), **task.tracing)
     if not space.groups and task.tiers[0] < 1:
         raise ConfigError(
@@ -63,6 +64,22 @@ def trace_task(config: RunConfig, task: Task) -> WidthSpace:
             "cut together."
         )
     return space
+
+
+def _refuse_running_statistics(config: RunConfig, model: nn.Module, task: Task) -> None:
+    if config.training.batch_norm != "refuse" and config.privacy is None:
+        return
+    found = ", ".join(running_statistics(model, task.example_inputs()))
+    if found and config.training.batch_norm == "refuse":
+        raise ConfigError(
+            f"training.batch_norm is 'refuse', but the model has running statistics ({found}) "
+            "that no two widths share. Choose another norm for the model, or batch_norm: recalibrate."
+        )
+    if found:
+        raise ConfigError(
+            f"privacy is set, but the model has running statistics ({found}), which are estimated from the "
+            "clients' samples without noise and stored with the trained model. Choose another norm for it."
+        )
 
 
 def run(

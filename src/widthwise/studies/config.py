@@ -13,9 +13,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from widthwise.allocation import Currency
+from widthwise.compression import Compression, CompressionConfig
 from widthwise.core.errors import ConfigError
 from widthwise.engine import DeployConfig, EngineConfig
-from widthwise.methods import Method, build_method, problems
+from widthwise.methods import Method, build_method, leaks, problems
+from widthwise.privacy import PrivacyConfig
 from widthwise.tasks import CapacityConfig, SliceRules, TaskConfig
 from widthwise.training import TrainingConfig
 
@@ -24,6 +26,8 @@ FREE_KEYS = {
     "task": frozenset({"data_dir"}),
     "engine": frozenset({"executor", "workers", "address", "stack", "checkpoint_every", "tensorboard"}),
 }
+#: Sections that most runs do without.
+OPTIONAL = ("control", "compression", "privacy", "deploy")
 #: What a run folder's ``config.yaml`` says beside the configuration.
 NOTED_BY_ENGINE = frozenset({"name", "config_hash"})
 
@@ -56,6 +60,8 @@ class RunConfig(BaseModel):
         engine: Executor, evaluation and checkpoints.
         seed: Root of every random stream.
         control: Makes this a matched-budget control of another run; ``resolve`` turns it into a method.
+        compression: How clients compress what they report; by default they do not.
+        privacy: What is promised about the data of each client; by default nothing.
         deploy: What a run on real devices waits for and accepts; of no effect elsewhere.
 
     Raises:
@@ -76,6 +82,8 @@ class RunConfig(BaseModel):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     seed: int = Field(42, ge=0, strict=True)
     control: ControlConfig | None = None
+    compression: CompressionConfig | None = None
+    privacy: PrivacyConfig | None = None
     deploy: DeployConfig | None = None
 
     def __init__(self, **values: Any) -> None:
@@ -102,7 +110,24 @@ class RunConfig(BaseModel):
                 f"control.matched_to is {self.control.matched_to!r}, but method.matched_to is set too "
                 f"({self.method['matched_to']!r}), and a run is matched to one other. Remove one of the two."
             )
+        if self.privacy is not None:
+            self._check_privacy(self.privacy)
         return self
+
+    def _check_privacy(self, privacy: PrivacyConfig) -> None:
+        found = list(leaks(self.built_method))
+        if self.control is not None:
+            found.append(
+                f"control.matched_to is {self.control.matched_to!r}, but a matched control shares a budget "
+                "among its cohort, and under privacy no width may tell who takes part. Remove one of the two."
+            )
+        if privacy.delta >= 1 / self.task.clients:
+            found.append(
+                f"privacy.delta is {privacy.delta:g}, but it must be below 1 / clients "
+                f"({self.task.clients}): else the data of a client may lie open. Lower it."
+            )
+        if found:
+            raise ConfigError("\n".join(found))
 
     @property
     def name(self) -> str:
@@ -132,9 +157,9 @@ class RunConfig(BaseModel):
         content = self.model_dump(mode="json")
         if self.capacity.list is not None:  # it stands in place of tiers and shares
             content["capacity"] = {"list": content["capacity"]["list"]}
-        for block in ("control", "deploy"):  # stored runs, which know no such keys, keep their hash
-            if content[block] is None:
-                del content[block]
+        for section in OPTIONAL:  # stored runs, which know no such key, keep their hash
+            if content[section] is None:
+                del content[section]
         return content
 
     def identity(self) -> dict[str, Any]:
@@ -165,6 +190,22 @@ class RunConfig(BaseModel):
         """
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _Section(BaseModel):
+    compression: CompressionConfig
+
+
+def read_compression(text: str) -> Compression:
+    """Return the compression that a text names: ``int8``, or with options ``{kind: topk, share: 0.01}``.
+
+    Raises:
+        ConfigError: if there is no such kind or option.
+    """
+    try:
+        return _Section(**parse_overrides([f"compression={text}"])).compression
+    except ValidationError as error:
+        raise ConfigError("\n".join(problems(error, _Section))) from None
 
 
 def load_config(path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:

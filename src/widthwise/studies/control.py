@@ -16,7 +16,16 @@ from widthwise.studies.config import NOTED_BY_ENGINE, RunConfig
 #: What two runs must share so that the same clients meet in the same cohorts, each with the same capacity.
 SAME_COHORTS = ("task.", "capacity.", "seed", "training.rounds", "training.cohort")
 #: What a control shares with its treatment: all but where, and how often, it is computed and evaluated.
-SAME_EXPERIMENT = ("task.", "capacity.", "seed", "training.", "method.", "engine.precision")
+SAME_EXPERIMENT = (
+    "task.",
+    "capacity.",
+    "seed",
+    "training.",
+    "method.",
+    "engine.precision",
+    "compression.",
+    "privacy.",
+)
 _SHOWN = 3  # differing keys that a message spells out
 
 

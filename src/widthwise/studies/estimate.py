@@ -21,7 +21,7 @@ from widthwise.core.threads import one_thread
 from widthwise.engine import Federation, is_run, load_run
 from widthwise.engine.costs import slice_cost
 from widthwise.engine.evaluator import Evaluator
-from widthwise.engine.round import Assignment, Broadcast, dispatch, sample_cohort
+from widthwise.engine.round import Assignment, Broadcast, allocate, dispatch, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.slicing import Moment
 from widthwise.studies.build import build
@@ -45,6 +45,7 @@ class Estimate:
         bytes: Sent and received by all clients.
         seconds: Wall-clock time of the whole run on one core.
         seconds_left: The same for the rounds that are missing.
+        epsilon: What the whole run spends of its privacy; None where it promises none.
         problem: Why nothing could be estimated, and the run cannot start; the numbers are 0 then.
     """
 
@@ -55,6 +56,7 @@ class Estimate:
     bytes: float = 0.0
     seconds: float = 0.0
     seconds_left: float = 0.0
+    epsilon: float | None = None
     problem: str | None = None
 
 
@@ -169,6 +171,8 @@ class _Workload:
             training=config.training,
             engine=config.engine,
             seed=config.seed,
+            compression=config.compression,
+            privacy=config.privacy,
         )
         policy, estimator = fed.method.policy, fed.method.estimator
         params = dict(fed.task.build_model(config.seed).named_parameters())
@@ -184,8 +188,7 @@ class _Workload:
         macs = sent = seconds = 0.0
         for t in range(fed.training.rounds):
             cohort = sample_cohort(fed, t)
-            rng = fed.seeds.at("allocation", t).numpy()
-            given, state = policy.allocate(state, fed.population, cohort, rng)
+            given, state = allocate(fed, state, cohort)
             for i, width in given.items():
                 widths.append(width)
                 if not width:
@@ -193,7 +196,7 @@ class _Workload:
                 spec = example(width)
                 context = example(fed.method.objective.context_width(width, float(capacities[i])))
                 samples = len(fed.task.partition.client(i)) * fed.training.local_epochs
-                cost = slice_cost(space, fed.method.objective, spec, context, samples)
+                cost = slice_cost(space, fed.method.objective, spec, context, samples, fed.compression)
                 macs, sent = macs + cost.macs, sent + cost.bytes_up + cost.bytes_down
                 step = fed.method.objective.training_macs(space, spec, context)
                 seconds += samples * self._seconds_at(step)
@@ -201,7 +204,8 @@ class _Workload:
                 state = policy.observe(state, fed.population, np.ones(len(capacities)))
         evaluations = -(-fed.training.rounds // fed.engine.eval_every) + len(fed.task.tiers)
         seconds += evaluations * self._evaluation
-        return Estimate("new", 0, float(np.mean(widths)), macs, sent, seconds, seconds)
+        spent = fed.epsilon(fed.training.rounds)
+        return Estimate("new", 0, float(np.mean(widths)), macs, sent, seconds, seconds, epsilon=spent)
 
     def _seconds_at(self, macs: float) -> float:
         """Return the seconds of a sample whose training step takes so many multiply-accumulates."""

@@ -17,6 +17,8 @@ Configs = Mapping[str, RunConfig]
 Sources = Mapping[str, str]
 """Label of a matched method -> label of what it is matched to, or a folder outside the study."""
 
+#: Sections that make of a published method one of its variants.
+ADDED = ("compression.", "privacy.")
 #: Policy and objective of full-model plain training.
 FULL = ("full", "plain")
 
@@ -37,7 +39,9 @@ def labels_by_method(
         fitting = [
             label
             for label, settings in flat.items()
-            if sources.get(label) == treatment and all(settings.get(k) == v for k, v in wanted.items())
+            if sources.get(label) == treatment
+            and all(settings.get(k) == v for k, v in wanted.items())
+            and not any(key.startswith(ADDED) for key in settings)
         ]
         found[name] = () if method.matched_to and treatment is None else tuple(fitting)
     return found
