@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from widthwise.cli_deploy import deploy
 from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
 from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
@@ -115,6 +116,7 @@ def audit(
 
 app.command()(study)
 app.command()(probe)
+app.add_typer(deploy, name="deploy")
 register(app)
 
 
