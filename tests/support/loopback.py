@@ -59,6 +59,8 @@ class Loopback:
         connections.write_text(connections.read_text().replace(":8000", f":{self.port}"))
 
     def __enter__(self) -> Self:
+        reaper = [sys.executable, __file__, str(self.home)]
+        self._reaper = subprocess.Popen(reaper, stdin=subprocess.PIPE, start_new_session=True)
         try:
             config = self.project / "federation" / "run.yaml"
             self.start("warm", sys.executable, warm_start.__file__, self._warm, config)
@@ -76,23 +78,13 @@ class Loopback:
 
     def stop(self) -> None:
         """Kill every process that this block has started, and those that they have started."""
-        while found := list(self.alive()):
-            for pid in found:
-                _kill(pid)
-            time.sleep(0.05)
+        self._reaper.communicate()
         for process in self.processes.values():
             process.wait()
 
     def alive(self) -> Iterator[int]:
-        """Yield the processes of this block, known by their environment: some leave their parent's group."""
-        mark = f"{MARK}={self.home}".encode()
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and int(folder.name) != os.getpid():
-                try:
-                    if mark in (folder / "environ").read_bytes().split(b"\0"):
-                        yield int(folder.name)
-                except OSError:  # it has ended, or is another user's
-                    continue
+        """Yield the processes of this block."""
+        return alive(self.home)
 
     def start(self, name: str, *command: str | Path) -> subprocess.Popen[bytes]:
         """Start a process in a group of its own; what it prints is appended to its log."""
@@ -148,16 +140,51 @@ class Loopback:
         )
         self.wait_for("the SuperLink listens", lambda: _listens(self.port))
 
-    def start_node(self, number: int, capacity: float, *, key: Path | None = None) -> subprocess.Popen[bytes]:
+    def start_node(self, number: int, capacity: float) -> subprocess.Popen[bytes]:
         """Start the node of a client."""
+        config = f"partition-id={number} capacity={capacity}"
+        key = self.project / "keys" / f"node-{number}"
+        return self.start_supernode(f"node-{number}", self.node_ports[number], config, *self.trust(key))
+
+    def start_supernode(
+        self, name: str, port: int, config: str, *options: str | Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a SuperNode with options that say whom it trusts and who it is."""
+        link = ("--superlink", f"127.0.0.1:{self.port}")
         return self.start(
-            f"node-{number}",
-            *("flower-supernode", "--superlink", f"127.0.0.1:{self.port}"),
-            *("--root-certificates", "keys/ca.crt"),
-            *("--auth-supernode-private-key", str(key or f"keys/node-{number}")),
-            *("--port", str(self.node_ports[number])),
-            *("--node-config", f"partition-id={number} capacity={capacity}"),
+            name, "flower-supernode", *link, "--port", str(port), "--node-config", config, *options
         )
+
+    def trust(self, key: Path, authority: Path | None = None) -> tuple[str | Path, ...]:
+        """Return the options of a node that has a key and trusts an authority, by default the project's."""
+        root = authority or self.project / "keys" / "ca.crt"
+        return "--root-certificates", root, "--auth-supernode-private-key", key
+
+    def restart_node(self, number: int, capacity: float) -> None:
+        """Start a node that was killed until it is let in: Flower holds it for alive for up to a minute."""
+        while not self._is_let_in(number, self.start_node(number, capacity)):
+            pass
+
+    def _is_let_in(self, number: int, process: subprocess.Popen[bytes]) -> bool:
+        started, activated = "Starting Flower SuperNode", "SuperNode ID"
+
+        def decided() -> bool:
+            return (
+                process.poll() is not None or activated in self.log(f"node-{number}").rpartition(started)[2]
+            )
+
+        self.wait_for(f"node {number} is let in or refused", decided)
+        return process.poll() is None
+
+    def find(self, program: str) -> list[int]:
+        """Return the processes that run a program."""
+        return [
+            pid
+            for pid in self.alive()
+            if any(
+                Path(part).name == program for part in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            )
+        ]
 
     def flwr(self, *arguments: str | Path) -> str:
         """Run a command of Flower to its end and return what it prints."""
@@ -172,6 +199,26 @@ class Loopback:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+
+def alive(home: Path) -> Iterator[int]:
+    """Yield the processes of a block, known by their environment: some leave their parent's group."""
+    mark = f"{MARK}={home}".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    yield int(folder.name)
+
+
+def reap(home: Path) -> None:
+    """Wait until the test is over or dead, which ends standard input, and kill what it has left."""
+    sys.stdin.buffer.read()
+    while found := list(alive(home)):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _free_ports(number: int) -> list[int]:
@@ -192,6 +239,5 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+if __name__ == "__main__":
+    reap(Path(sys.argv[1]))

@@ -34,7 +34,7 @@ def install(folder: Path, address: str) -> None:
 
 
 def serve(address: str, config: str) -> None:
-    """Do once what each client would do, so that all is imported; then fork a child for each, until killed."""
+    """Do once what each client would do, so that all is imported; then fork a child for each."""
     from flwr.supernode.cli import flwr_clientapp
 
     from widthwise.studies import build, load_config
