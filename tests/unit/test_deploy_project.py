@@ -94,7 +94,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     result = call("init", tmp_path)
     assert result.exit_code == 2
-    assert "there is something already" in result.stderr
+    assert "needs an empty one" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

@@ -62,8 +62,8 @@ def write_project(folder: Path, config: str = "hasfl", hosts: Sequence[str] = ()
     folder = folder.absolute()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(
-            f"folder is {str(folder)!r}, but there is something already, and a project is never written over "
-            "it. Choose another one."
+            f"folder is {str(folder)!r}, but it holds something, and a project needs an empty one. "
+            "Choose another."
         )
     text, run = _run_file(config)
     capacities = run.capacity.draw(run.task.clients, SeedTree(run.seed))
