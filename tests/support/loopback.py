@@ -1,7 +1,7 @@
 """A federation on this machine: SuperLink, SuperNodes and Flower's command line as processes of their own.
 
 Everything is what the README of a written project tells its user to type, but for ports that are free and for
-client apps that start at once (``warm_start``).
+programs that start at once (``warm_start``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,7 +52,7 @@ class Loopback:
             "FLWR_HOME": str(project / ".flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
             "OMP_NUM_THREADS": "1",
             MARK: str(home),
         }
@@ -64,8 +65,8 @@ class Loopback:
         try:
             config = self.project / "federation" / "run.yaml"
             self.start("warm", sys.executable, warm_start.__file__, self._warm, config)
+            self.wait_for("programs can be forked", Path(self._warm).exists)
             self.start_superlink()
-            self.wait_for("client apps can be forked", Path(self._warm).exists)
         except BaseException:
             self.stop()
             raise
@@ -162,29 +163,24 @@ class Loopback:
 
     def restart_node(self, number: int, capacity: float) -> None:
         """Start a node that was killed until it is let in: Flower holds it for alive for up to a minute."""
-        while not self._is_let_in(number, self.start_node(number, capacity)):
-            pass
-
-    def _is_let_in(self, number: int, process: subprocess.Popen[bytes]) -> bool:
-        started, activated = "Starting Flower SuperNode", "SuperNode ID"
-
-        def decided() -> bool:
-            return (
-                process.poll() is not None or activated in self.log(f"node-{number}").rpartition(started)[2]
+        name = f"node-{number}"
+        while True:
+            before = len(self.log(name))
+            process = self.start_node(number, capacity)
+            self.wait_for(
+                f"{name} is let in or refused",
+                partial(self._said, name, before, "SuperNode ID", "Exit Code"),
             )
+            if "SuperNode ID" in self.log(name)[before:]:
+                return
+            process.wait(START)
 
-        self.wait_for(f"node {number} is let in or refused", decided)
-        return process.poll() is None
+    def _said(self, name: str, before: int, *words: str) -> bool:
+        return any(word in self.log(name)[before:] for word in words)
 
     def find(self, program: str) -> list[int]:
         """Return the processes that run a program."""
-        return [
-            pid
-            for pid in self.alive()
-            if any(
-                Path(part).name == program for part in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            )
-        ]
+        return [pid for pid in self.alive() if Path(f"/proc/{pid}/comm").read_text().strip() == program]
 
     def flwr(self, *arguments: str | Path) -> str:
         """Run a command of Flower to its end and return what it prints."""

@@ -17,13 +17,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from widthwise.core.errors import InputError
 
-#: Names under which processes of the server's own machine reach it: in every server certificate.
 LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Names under which processes of the server's own machine reach it: in every server certificate."""
+
 AUTHORITY_LIFE = timedelta(days=3650)
-#: TLS libraries of Apple refuse server certificates that live longer.
 SERVER_LIFE = timedelta(days=825)
-#: Clocks of devices are not exact: certificates are valid from the day before.
+"""Apple's devices refuse server certificates that live longer."""
+
 SLACK = timedelta(days=1)
+"""Certificates are valid from the day before: clocks of devices are not exact."""
+
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 

@@ -21,14 +21,21 @@ from widthwise.studies.config import parse_yaml
 KEYS = "keys"
 RUN = Path("federation") / "run.yaml"
 PORT = 8000
-#: The first port of the nodes' own processes, where several nodes share a machine.
+"""Where the SuperLink listens, on its own machine alone."""
+
+OUTER_PORT = 8443
+"""Where nodes on other machines come in."""
+
 NODE_PORT = 9094
+"""The first of the nodes' own ports, where several nodes share a machine."""
+
 #: Template -> file of the project.
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     "gitignore": ".gitignore",
     "config.toml": ".flwr/config.toml",
+    "nginx.conf": "nginx.conf",
     "init.py": "federation/__init__.py",
     "server_app.py": "federation/server_app.py",
     "client_app.py": "federation/client_app.py",
@@ -74,7 +81,9 @@ def write_project(folder: Path, config: str = "hasfl", hosts: Sequence[str] = ()
         "dataset": run.task.dataset,
         "folder": str(folder),
         "local": LOCAL[1],
+        "server": next(iter(hosts), "SERVER"),
         "port": PORT,
+        "outer_port": OUTER_PORT,
         "nodes": nodes,
     }
     try:
