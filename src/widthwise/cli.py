@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from widthwise.cli_deploy import deploy
 from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
 from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
@@ -121,6 +122,7 @@ def audit(
 
 for command in (study, probe, evaluate, export):
     app.command()(command)
+app.add_typer(deploy, name="deploy")
 register(app)
 
 
