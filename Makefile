@@ -17,7 +17,8 @@ demo: $(VENV)/.installed
 	$(BIN)/widthwise study digits --out runs/demo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --durations=15
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --durations=15 -m "not alone"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=5 -m alone
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -26,9 +26,10 @@ from widthwise.deploy.keys import make_keys
 from widthwise.deploy.project import write_project
 from widthwise.engine import RunResult
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="processes are found in /proc"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc"),
+]
 
 CAPACITIES = (0.25, 0.5, 0.75, 1.0)
 ROUNDS = 5
