@@ -153,14 +153,17 @@ def test_bytes_are_those_of_the_cost_table_and_headers(
 def test_server_that_is_killed_goes_on_from_its_round(
     federation: Loopback, project: Path, place: Path, simulated: RunResult
 ) -> None:
+    """All of the server dies in round 2, as when its machine loses power; the nodes live on."""
     out = place / "killed"
     seen = len(federation.log("node-0"))
     first = submit(federation, project, out)
     federation.wait_for("round 2 is on its way", lambda: "ROUND 2]" in federation.log("node-0")[seen:], LIMIT)
     for server in federation.find("flwr-serverapp"):  # the process, and the program that has started it
         os.kill(server, signal.SIGKILL)
-    federation.kill(first)  # it would show the log until Flower gives the server up
+    federation.kill("superlink")
+    federation.kill(first)
     assert rounds_done(out) == 2
+    federation.start_superlink()
     second = submit(federation, project, out)
     run = finished(federation, second, out)
     assert "the run starts at round 2 of 5" in federation.log(second)
