@@ -33,7 +33,7 @@ bench-gpu: $(VENV)/.installed-dev
 
 # Copied at the end, so that both results name the same commit.
 peers: $(VENV)/.installed-dev
-	mkdir -p build/benchmarks
+	mkdir -p build/benchmarks docs/results/benchmarks
 	$(BIN)/python -m benchmarks.peers --out build/benchmarks/peers.json
 	$(BIN)/python -m benchmarks.peers --overhead --out build/benchmarks/peers-overhead.json
 	cp build/benchmarks/peers.json build/benchmarks/peers-overhead.json docs/results/benchmarks/

@@ -41,6 +41,7 @@ def main() -> None:
         if done.returncode:
             failed.append(name)
     if not options.tiny:
+        (page.DOCS / page.RESULTS).mkdir(parents=True, exist_ok=True)
         for name in set(options.names or NAMES).difference(failed):
             shutil.copyfile(ROOT / PLACE / f"{name}.json", page.DOCS / page.RESULTS / f"{name}.json")
         page.write()
