@@ -89,13 +89,13 @@ def test_readme_shows_the_example_that_it_runs() -> None:
     "name",
     [
         "README.md",
-        *(f"docs/{page}.md" for page in ("quickstart", "audit", "studies", "capacity", "shipping")),
+        *(f"docs/{page}.md" for page in ("quickstart", "audit", "studies", "capacity", "shipping", "deploy")),
     ],
 )
 def test_commands_on_the_pages_exist_and_their_files_too(name: str) -> None:
     known = {
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    }
+    } | {group.name for group in app.registered_groups}
     shown = re.findall(r"^\$ widthwise (\w+)(.*)$", page(name), re.M)
     assert shown
     for command, rest in shown:
