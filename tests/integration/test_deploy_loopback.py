@@ -128,6 +128,16 @@ def test_parameters_are_those_of_the_simulation_to_the_bit(
     assert "dropped" not in log
 
 
+def test_readme_of_the_project_has_the_options_that_were_used(federation: Loopback) -> None:
+    text = (federation.project / "README.md").read_text(encoding="utf-8")
+    for name in ("superlink", "node-0"):
+        arguments = federation.processes[name].args
+        assert isinstance(arguments, list)
+        used = {str(word) for word in arguments if str(word).startswith("--")} - {"--host"}
+        (shown,) = re.findall(rf"\$ {arguments[0]} .*?(?=\n\$|\n```)", text, re.S)[:1]
+        assert set(re.findall(r"--[\w-]+", shown)) | {"--port"} == used | {"--port"}
+
+
 def test_bytes_are_those_of_the_cost_table_and_headers(
     federation: Loopback, clean: tuple[RunResult, str], simulated: RunResult
 ) -> None:

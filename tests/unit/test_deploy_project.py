@@ -7,6 +7,7 @@ import tomllib
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,7 +29,7 @@ def call(*arguments: str | Path) -> Result:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "My 1st federation"
+    folder = tmp_path_factory.mktemp("made") / 'My 1st "federation"'
     result = call("init", folder, "--host", "server.example.org")
     assert result.exit_code == 0, result.output
     return folder
@@ -85,9 +86,36 @@ def test_every_method_gives_a_project_or_says_what_it_needs(tmp_path: Path, meth
         assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
 
 
-def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
-    assert call("init", tmp_path).exit_code == 0
+def test_an_empty_folder_is_filled_and_stays_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    assert call("init", ".").exit_code == 0
     assert (tmp_path / "README.md").is_file()
+    assert tmp_path.stat().st_ino == before
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool) -> None:
+    folder = tmp_path / "p"
+    if not new:
+        folder.mkdir()
+    left = iter(range(4))
+    really = Path.write_text
+
+    def full(self: Path, *arguments: Any, **options: Any) -> int:
+        if next(left, None) is None:
+            raise OSError(28, "No space left on device")
+        return really(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = call("init", folder)
+    assert result.exit_code == 2
+    assert "cannot be written (No space left on device)" in result.stderr
+    assert folder.exists() != new
+    assert not new or list(tmp_path.iterdir()) == []
+    assert new or list(folder.iterdir()) == []
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:

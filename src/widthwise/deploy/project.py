@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def write_project(folder: Path, config: str = "hasfl", hosts: Sequence[str] = ()
         InputError: if the folder holds something or cannot be written, if ``config`` is no configuration and
             no method, or if a host is neither a name nor an address.
     """
-    folder = folder.absolute()
+    folder = folder.resolve()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(
             f"folder is {str(folder)!r}, but it holds something, and a project needs an empty one. "
@@ -86,27 +86,42 @@ def write_project(folder: Path, config: str = "hasfl", hosts: Sequence[str] = ()
         "outer_port": OUTER_PORT,
         "nodes": nodes,
     }
+    with _filled(folder) as draft:
+        for template, name in FILES.items():
+            (draft / name).parent.mkdir(exist_ok=True)
+            (draft / name).write_text(_render(template, **values), encoding="utf-8")
+        (draft / RUN).write_text(text, encoding="utf-8")
+        make_keys(draft / KEYS, range(len(nodes)), hosts)
+    return run
+
+
+@contextmanager
+def _filled(folder: Path) -> Iterator[Path]:
+    """Yield a draft whose content is moved into an empty or new folder at the end, if all goes well.
+
+    The draft lies inside, where moving is renaming; the folder itself stays the one that a shell may be in.
+    """
+    new = not folder.exists()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # A folder that is renamed into place is there whole or not at all.
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            for template, name in FILES.items():
-                (draft / name).parent.mkdir(exist_ok=True)
-                (draft / name).write_text(_render(template, **values), encoding="utf-8")
-            (draft / RUN).write_text(text, encoding="utf-8")
-            make_keys(draft / KEYS, range(len(nodes)), hosts)
-            draft.chmod(0o755)
-            draft.replace(folder)
+            draft = folder / ".draft"
+            draft.mkdir()
+            yield draft
+            for path in draft.iterdir():
+                path.rename(folder / path.name)
+            draft.rmdir()
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if new:
+                folder.rmdir()
             raise
     except OSError as error:
         raise InputError(
-            f"{str(folder)!r} cannot be written ({error.strerror or error}), but a project needs a folder. "
-            "Choose another one."
+            f"folder is {str(folder)!r}, but it cannot be written ({error.strerror or error}). "
+            "Choose another."
         ) from error
-    return run
 
 
 def _run_file(config: str) -> tuple[str, RunConfig]:
