@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from interruption import interrupt_round
 from typer.testing import CliRunner
 
 from widthwise.cli import app
@@ -88,15 +89,7 @@ def test_run_gives_the_same_bits_when_interrupted_and_resumed_in_another_executo
 ):
     run(config(method, kind), tmp_path / "serial")
     expected = content(tmp_path / "serial")
-    original, calls = loop._one_round, []
-
-    def interrupted(*args):
-        calls.append(args)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(loop, "_one_round", interrupted)
+    interrupt_round(monkeypatch, 4)
     with pytest.raises(KeyboardInterrupt):
         run(config(method, kind), tmp_path / "resumed")
     monkeypatch.undo()

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from interruption import interrupt_round
 
 from widthwise.audit.runs import clients_of
-from widthwise.engine import loop
 from widthwise.engine.round import MAX_LISTED_CLIENTS, sample_cohort
 from widthwise.heterogeneity import label_divergence
 from widthwise.studies.build import build, run
@@ -66,15 +66,7 @@ def test_run_is_resumed_to_the_same_bits_with_states_of_the_sampled_clients_alon
 ) -> None:
     settings = config(objective="control-variates")
     whole = run(settings, tmp_path / "whole")
-    original, calls = loop._one_round, []
-
-    def interrupted(*args: object) -> object:
-        calls.append(args)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(loop, "_one_round", interrupted)
+    interrupt_round(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         run(settings, tmp_path / "parts")
     monkeypatch.undo()

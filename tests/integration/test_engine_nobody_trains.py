@@ -11,10 +11,11 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from interruption import interrupt_round
 from typer.testing import CliRunner
 
 from widthwise.cli import app
-from widthwise.engine import Federation, RunResult, loop, run_federation
+from widthwise.engine import Federation, RunResult, run_federation
 from widthwise.engine.disk import Disk
 from widthwise.engine.round import sample_cohort
 from widthwise.methods import build_method
@@ -89,15 +90,7 @@ def test_clients_that_never_train_do_not_count_as_holders_of_a_coordinate(done: 
 def test_run_with_empty_rounds_gives_the_same_bits_when_resumed_in_worker_processes(
     fed: Federation, done: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = loop._one_round, []
-
-    def interrupted(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(loop, "_one_round", interrupted)
+    interrupt_round(monkeypatch, 5)
     with pytest.raises(KeyboardInterrupt):
         run_federation(fed, tmp_path / "run")
     engine = fed.engine.model_copy(update={"executor": "process", "workers": 1})

@@ -18,6 +18,7 @@ import safetensors.torch
 import torch
 import yaml
 from filelock import FileLock
+from interruption import interrupt_round
 
 from widthwise.core.errors import CheckpointError, DivergenceError, InputError, RunError
 from widthwise.engine import loop
@@ -131,15 +132,7 @@ def test_run_gives_the_same_bits_when_killed_and_resumed(undisturbed, tmp_path):
 
 
 def test_run_is_saved_up_to_the_last_round_when_interrupted(undisturbed, tmp_path, monkeypatch):
-    original, calls = loop._one_round, []
-
-    def interrupted(*args):
-        calls.append(args)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(loop, "_one_round", interrupted)
+    calls = interrupt_round(monkeypatch, 6)
     with pytest.raises(KeyboardInterrupt):
         run(config(), tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "round-000005.json").is_file()

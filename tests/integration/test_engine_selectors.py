@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from interruption import interrupt_round
 
 from widthwise.core.records import ClientReport
 from widthwise.core.traits import Trait
-from widthwise.engine import Federation, loop, run_federation
+from widthwise.engine import Federation, run_federation
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.codec import decode_report, encode_report
 from widthwise.engine.costs import slice_cost
@@ -114,15 +115,7 @@ def test_run_ends_in_the_same_bits_when_interrupted_and_resumed_elsewhere(
     finished: tuple[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, expected = finished
-    original, calls = loop._one_round, []
-
-    def interrupted(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(loop, "_one_round", interrupted)
+    calls = interrupt_round(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         run_federation(learning(method), tmp_path / "run")
     # Starting processes takes a while: in them, the two whose slices are most of a message.
