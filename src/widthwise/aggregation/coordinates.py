@@ -111,7 +111,7 @@ class CoordinateMean:
         self._fold()
         covered = {name: weight > 0 for name, weight in self._weight.items()}
         mean = {
-            name: torch.where(covered[name], total / self._weight[name].masked_fill(~covered[name], 1.0), 0.0)
+            name: torch.div(total, self._weight[name]).masked_fill_(~covered[name], 0.0)
             for name, total in self._total.items()
         }
         return mean, covered

@@ -7,8 +7,9 @@ into memory that another process reads.
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from widthwise.core.params import Params
 from widthwise.core.records import Answer, ClientReport, CompressedReport, Mask, SliceSpec, SummedReports
+from widthwise.core.recycled import Block, fresh
 
 Memory = bytearray | memoryview
 """What a message lies in: writable, so that tensors can be seen in it."""
@@ -79,26 +81,32 @@ def read_header(data: Memory) -> dict[str, Any]:
     return header
 
 
-def unpack(data: Memory) -> tuple[dict[str, Any], dict[str, Params]]:
+def unpack(data: Memory, memory: Callable[[int], Block] = fresh) -> tuple[dict[str, Any], dict[str, Params]]:
     """Return header and groups of ``pack``, tensors in the order in which they were packed.
 
-    They are copies: in a message a tensor starts where the memory of the message lets it, and vectorised sums
-    and products round differently on differently aligned memory.
+    They are copies, in one block: in a message a tensor starts where the memory of the message lets it, and
+    vectorised sums and products round differently on differently aligned memory.
+
+    Args:
+        data: The message; what follows it does not matter.
+        memory: Gives the block.
     """
     header = read_header(data)
     (size,) = struct.unpack_from("<Q", data)
-    start, groups = _aligned(8 + size), {}
-    for group, places in header.pop("groups").items():
-        groups[group] = Params()
-        for name, kind, shape in places:
+    start, end, places = _aligned(8 + size), 0, []
+    groups = header.pop("groups")
+    for group, tensors in groups.items():
+        for name, kind, shape in tensors:
             dtype = getattr(torch, kind)
-            value = torch.empty(shape, dtype=dtype)
-            if value.numel():
-                place = torch.frombuffer(data, dtype=dtype, count=value.numel(), offset=start)
-                value.copy_(place.view(shape))
-            groups[group][name] = value
-            start = _aligned(start + value.nbytes)
-    return header, groups
+            places.append((group, name, dtype, shape, end, end := end + math.prod(shape) * dtype.itemsize))
+            end = _aligned(end)
+    block = torch.frombuffer(memory(max(1, end)), dtype=torch.uint8)
+    if end:
+        block[:end].copy_(torch.frombuffer(data, dtype=torch.uint8, count=end, offset=start))
+    found: dict[str, Params] = {group: {} for group in groups}
+    for group, name, dtype, shape, first, last in places:
+        found[group][name] = block[first:last].view(dtype).view(shape)
+    return header, found
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -119,9 +127,9 @@ def encode_report(report: ClientReport, into: memoryview | None = None) -> Memor
     return pack(header, groups, into)
 
 
-def decode_report(data: Memory) -> ClientReport:
-    """Return the report of ``encode_report``."""
-    header, groups = unpack(data)
+def decode_report(data: Memory, memory: Callable[[int], Block] = fresh) -> ClientReport:
+    """Return the report of ``encode_report``, its tensors in ``memory`` (see ``unpack``)."""
+    header, groups = unpack(data, memory)
     spec = spec_from_json(header.pop("spec"))
     if "mask" in groups:
         spec = replace(spec, mask=Mask(groups.pop("mask"), header.pop("thresholds")))
@@ -138,9 +146,9 @@ def encode_compressed(reports: Sequence[CompressedReport], into: memoryview | No
     return pack({"compressed": _members(reports)}, groups, into)
 
 
-def decode_compressed(data: Memory) -> list[CompressedReport]:
-    """Return the reports of ``encode_compressed``."""
-    header, groups = unpack(data)
+def decode_compressed(data: Memory, memory: Callable[[int], Block] = fresh) -> list[CompressedReport]:
+    """Return the reports of ``encode_compressed``, their tensors in ``memory`` (see ``unpack``)."""
+    header, groups = unpack(data, memory)
     own: list[dict[str, Params]] = [{} for _ in header["compressed"]]
     for key, pieces in groups.items():
         k, _, name = key.partition(".")
@@ -178,19 +186,19 @@ def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) ->
     return pack(header, {"delta": deltas}, into)
 
 
-def decode_answers(data: Memory) -> list[Answer]:
-    """Return the answers of ``encode_answers``."""
+def decode_answers(data: Memory, memory: Callable[[int], Block] = fresh) -> list[Answer]:
+    """Return the answers of ``encode_answers``, their tensors in ``memory`` (see ``unpack``)."""
     header = read_header(data)
     if "compressed" in header:
-        return [*decode_compressed(data)]
+        return [*decode_compressed(data, memory)]
     if "sum" in header:
-        header, groups = unpack(data)
+        header, groups = unpack(data, memory)
         weight = header["sum"].pop("weight")
         columns = {name: tuple(values) for name, values in header["sum"].items()}
         return [SummedReports(spec_from_json(header["spec"]), groups["total"], weight, **columns)]
     if "stack" not in header:
-        return [decode_report(data)]
-    header, groups = unpack(data)
+        return [decode_report(data, memory)]
+    header, groups = unpack(data, memory)
     deltas = groups["delta"]
     return [
         ClientReport(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from widthwise.core.allocator import keep_freed_memory
+from widthwise.core.allocator import UnusedMemory, keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
 from widthwise.core.traits import Trait
@@ -98,7 +98,7 @@ def _run(
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)
-    evaluator = Evaluator(fed)
+    evaluator, unused = Evaluator(fed), UnusedMemory()
     for sink in sinks:
         sink.on_start(fed, state.round_index)
     try:
@@ -107,6 +107,7 @@ def _run(
                 new, record, rows = _one_round(fed, state, executor, evaluator, folder.disk)
                 folder.append(record, rows)
                 state = new
+                unused.give_back()
                 for sink in sinks:
                     sink.on_round(record)
                 if _due(state.round_index, fed.engine.checkpoint_every, fed.training.rounds):

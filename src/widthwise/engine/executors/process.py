@@ -16,6 +16,7 @@ from torch import Tensor
 
 from widthwise.core.errors import RunError
 from widthwise.core.records import Answer
+from widthwise.core.recycled import Recycled
 from widthwise.engine.codec import decode_answers, encode_answers
 from widthwise.engine.executors.handout import WINDOW, decode_failure, encode_failure, in_order
 from widthwise.engine.processes import SCRIPT, script_hidden
@@ -51,6 +52,7 @@ class ProcessExecutor:
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._slabs: list[Tensor] = []
+        self._recycled = Recycled()
         self._idle: list[Connection] = []
         self._busy: dict[Connection, tuple[int, Stack]] = {}
 
@@ -135,9 +137,9 @@ class ProcessExecutor:
         except (EOFError, ConnectionResetError):
             raise self._died(pipe, stack[0]) from None
         if answer[:1] == _IN_SLAB:
-            return decode_answers(_memory(self._slabs[self._pipes.index(pipe)]))
+            return decode_answers(_memory(self._slabs[self._pipes.index(pipe)]), self._recycled)
         if answer[:1] == _SENT:
-            return decode_answers(bytearray(answer[1:]))
+            return decode_answers(bytearray(answer[1:]), self._recycled)
         raise decode_failure(answer[1:])
 
     def _died(self, pipe: Connection, assignment: Assignment) -> RunError:

@@ -21,6 +21,7 @@ import torch
 
 from widthwise.core.errors import ConfigError, RunError
 from widthwise.core.records import Answer
+from widthwise.core.recycled import Recycled
 from widthwise.engine.codec import decode_answers, encode_answers
 from widthwise.engine.executors.handout import WINDOW, decode_failure, encode_failure, in_order
 from widthwise.engine.executors.packing import Packed, pack, unpack
@@ -83,6 +84,7 @@ class RayExecutor:
         #: What an actor was asked -> the actor, and the job; None where it has still to start.
         self._asked: dict[Any, tuple[Any, _Job | None]] = {}
         self._losses: Counter[int | None] = Counter()
+        self._recycled = Recycled()
 
     def __enter__(self) -> Self:
         if not self._ray.is_initialized():
@@ -193,7 +195,7 @@ class RayExecutor:
             return []
         self._idle.append(actor)
         self._hand_out()
-        return [] if job is None else [(job.number, _answers(found))]
+        return [] if job is None else [(job.number, _answers(found, self._recycled))]
 
     def _lose(self, actor: Any, job: _Job | None, error: Exception) -> None:
         self._ray.kill(actor)
@@ -275,12 +277,12 @@ class _Worker:
             return encode_failure(error)
 
 
-def _answers(message: Message) -> Sequence[Answer]:
+def _answers(message: Message, memory: Recycled) -> Sequence[Answer]:
     if isinstance(message, bytes):
         raise decode_failure(message)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given buffer is not writable")  # it is only read
-        return decode_answers(memoryview(message))
+        return decode_answers(memoryview(message), memory)
 
 
 def _failed(cause: Exception, job: _Job | None) -> RunError:
