@@ -25,6 +25,7 @@ from . import (
     executors,
     figures,
     hot_path,
+    limits,
     overhead,
     precision,
     registered_clients,
@@ -70,6 +71,7 @@ PARTS: Mapping[str, Part] = {
     "slicing": Part("Tracing and extraction", slicing.table),
     "peers": Part("Against other simulators", peers.table, peers.headline, figures.peers),
     "peers-overhead": Part("Against other simulators", peers.table),
+    "limits": Part("What bounds the speed", limits.table),
 }
 
 

@@ -14,7 +14,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # benchmarks are no package that is installed
 
-from benchmarks import common, page  # noqa: E402
+from benchmarks import common, limits, page  # noqa: E402
 from benchmarks.__main__ import NAMES, main  # noqa: E402
 from benchmarks.common import Row  # noqa: E402
 
@@ -50,10 +50,17 @@ def ways(rows: Sequence[Row]) -> None:
     assert [row["executor"] for row in rows] == ["serial", "process", "independent copies"]
 
 
+def whole(rows: Sequence[Row]) -> None:
+    parts = (*limits.PARTS, limits.OTHERS, limits.BETWEEN)
+    assert [sum(row[part] for part in parts) for row in rows] == pytest.approx([1] * 4, abs=0.1)
+    assert all(row["products"] > 0.05 for row in rows)
+
+
 #: What rows of some benchmarks must say besides being there; further arguments of their command lines.
 CHECKS = {
     "cost_law": law,
     "cohort": memory_and_models,
+    "limits": whole,
     "registered_clients": memory,
     "scaling": ways,
 }

@@ -1,0 +1,141 @@
+"""What bounds the speed on a CPU? Where the time of a client's training goes, and how fast its products run.
+
+Rounds of the settings that simulators are compared in (`benchmarks.peers`), trained by the serial executor on
+one thread, are profiled. Products (convolutions and matrix products, forward and backward) are the part that
+every simulator has to do, and their speed stands beside that of one large product of matrices: nobody who
+trains these clients one by one on this core is faster than the last column says.
+
+    python -m benchmarks.limits [--out FILE.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read by torch when it is imported: no line per profile
+
+import torch
+from torch.autograd.profiler import profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from widthwise.engine import EXECUTORS, Federation
+from widthwise.engine.disk import Disk
+from widthwise.engine.round import Broadcast, assignments, plan_round
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
+
+from .common import Document, Row, grid, in_turn, main
+from .peers.widthwise_peer import federation
+from .peers.work import SETTINGS, Job
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PARTS = {
+    "products": ("conv", "mm", "linear"),
+    "normalisation": ("norm",),
+    "copies and casts": ("copy_", "clone", "_to_copy", "cat"),
+    "optimizer": ("sgd",),
+}
+"""Part -> what names of its operations contain; the first that fits counts."""
+OTHERS, BETWEEN = "other operations", "between operations"
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure."""
+    for name in ("A", "B"):
+        setting = SETTINGS[name]
+        if options.tiny:
+            setting = replace(setting, clients=4, cohort=4, samples=2, batch_size=2)
+        for precision, dtype in PRECISIONS.items():
+            train = _round(federation(Job(setting, processes=1, threads=1, precision=precision)))
+            yield {
+                "setting": name,
+                "precision": precision,
+                **_profiled(train, repeats=1 if options.tiny else 3),
+                "peak_gflops": _peak(dtype, size=64 if options.tiny else 2048),
+            }
+
+
+def _round(fed: Federation) -> Callable[[], None]:
+    """Return what trains the cohort of the first round."""
+    runner = ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
+    )
+    executor = EXECUTORS["serial"].value(runner, 1)
+    plan, state = plan_round(fed, ServerState.initial(fed))
+
+    def train() -> None:
+        handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
+        deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
+
+    return train
+
+
+def _profiled(train: Callable[[], None], repeats: int) -> Row:
+    """Return the share of each part in the time, and the speed of the products."""
+    train()  # compiles what is compiled for each shape
+    with FlopCounterMode(display=False) as counted:
+        train()
+    shares: list[Counter[str]] = []
+    for _ in range(repeats):
+        with profile() as found:
+            start = time.perf_counter()
+            train()
+            whole = time.perf_counter() - start
+        seconds: Counter[str] = Counter()
+        for event in found.key_averages():
+            seconds[_part(event.key)] += event.self_cpu_time_total / 1e6
+        seconds[BETWEEN] = max(0.0, whole - seconds.total())
+        shares.append(Counter({part: value / whole for part, value in seconds.items()}))
+    share = {part: statistics.median(one[part] for one in shares) for part in (*PARTS, OTHERS, BETWEEN)}
+    (unprofiled,) = in_turn(repeats, {"": train}, time.perf_counter).values()
+    products = share["products"] * statistics.median(unprofiled)
+    return {**share, "gflops": counted.get_total_flops() / products / 1e9}
+
+
+def _part(operation: str) -> str:
+    return next((part for part, words in PARTS.items() if any(word in operation for word in words)), OTHERS)
+
+
+def _peak(dtype: torch.dtype, size: int) -> float:
+    """Return the operations a second of one large product of matrices, in 10^9."""
+    one, other = (torch.randn(size, size).to(dtype) for _ in "ab")
+    (seconds,) = in_turn(5, {"": lambda: one @ other}, time.perf_counter).values()
+    return 2 * size**3 / min(seconds) / 1e9
+
+
+def table(document: Document) -> str:
+    """Return shares of the time, speeds of the products, and what would be left if nothing else took time."""
+    parts = (*PARTS, OTHERS, BETWEEN)
+    header = (
+        "setting",
+        "precision",
+        *(f"{part} (%)" for part in parts),
+        "products (GFLOP/s)",
+        "one large product (GFLOP/s)",
+        "faster without the rest",
+        "and at the speed of the large product",
+    )
+    lines = (
+        (
+            row["setting"],
+            row["precision"],
+            *(f"{100 * row[part]:.0f}" for part in parts),
+            f"{row['gflops']:.0f}",
+            f"{row['peak_gflops']:.0f}",
+            f"{1 / row['products']:.2f}",
+            f"{row['peak_gflops'] / row['gflops'] / row['products']:.2f}",
+        )
+        for row in document["rows"]
+    )
+    return grid(header, lines)
+
+
+if __name__ == "__main__":
+    main(__doc__, rows, table)
