@@ -40,23 +40,20 @@ import torch
 from widthwise.core.allocator import UnusedMemory, _own_pages, keep_freed_memory
 keep_freed_memory()
 unused = UnusedMemory()
-unused.give_back()
 start = _own_pages()
-for megabytes in (10, start // 256):
+for megabytes in (400, 40, 60, 400):  # the first time everything goes, the second shows what is usual
     tensors = [torch.ones(250_000) for _ in range(megabytes)]
     tensors = None
-    freed = _own_pages()
     unused.give_back()
-    print(megabytes, (freed - start) / 256, (_own_pages() - start) / 256)
+    print((_own_pages() - start) / 256)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="about glibc's allocator")
-def test_unused_memory_is_given_back_once_there_is_much_of_it() -> None:
-    output = subprocess.run([sys.executable, "-c", UNUSED], check=True, capture_output=True, text=True).stdout
-    (little, freed, left), (much, freed_much, left_much) = (
-        map(float, x.split()) for x in output.splitlines()
-    )
-    assert little * 0.9 < freed < 1.1 * left + 1  # kept: less than a quarter of what the process holds
-    assert much * 0.9 < freed_much
-    assert left_much < 0.1 * much
+def test_unused_memory_is_given_back_at_first_and_once_there_is_more_than_usual() -> None:
+    done = subprocess.run([sys.executable, "-c", UNUSED], check=True, capture_output=True, text=True)
+    first, usual, more, much = map(float, done.stdout.split())
+    assert first < 20
+    assert 38 < usual < 60
+    assert usual < more < 80  # kept: not a quarter above what is usual, of some 200 MiB with torch
+    assert much < 20

@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of glibc's <malloc.h>
 _NEVER = 2**30
 
 GROWTH = 1.25
-"""What has been freed is given back when memory is so many times what was left the last time."""
+"""What has been freed is given back when a process holds so many times what it usually does."""
 
 
 @cache
@@ -40,13 +40,21 @@ class UnusedMemory:
 
     def __init__(self) -> None:
         self._trim = _of_libc("malloc_trim")
-        self._left = 0
+        self._usual: int | None = 0  # what the process holds when it has worked since the last time
 
     def give_back(self) -> None:
-        """Give it back if there is much of it: what is taken next costs a page fault for each page again."""
-        if self._trim is not None and _own_pages() > GROWTH * self._left:
+        """Give it back if there is more than usual; to be called after each piece of like work.
+
+        What the next piece takes costs a page fault for each page again, so that is not done every time.
+        """
+        if self._trim is None:
+            return
+        pages = _own_pages()
+        if self._usual is None:
+            self._usual = pages
+        elif pages > GROWTH * self._usual:
             self._trim(0)
-            self._left = _own_pages()
+            self._usual = None
 
 
 def _of_libc(name: str) -> Any:
