@@ -1,10 +1,10 @@
 """How fast are updates averaged? Bytes of updates folded in a second, as a ratio to copying them.
 
 10,000 updates of the paper's CIFAR-10 network, a quarter of them at each of four widths, are folded into
-one ``CoordinateMean``: checks, sums and weights. A few updates of each width stand for all; together they
-are larger than the caches. Compared with ``copy_`` of the very same float32 tensors into tensors of their
-own, so that both sides read memory, and copying writes it too; both on one thread, in turn. The order is
-that of a round (largest slices first), and, as the worst case, widths in turn.
+one ``CoordinateMean``: checks, sums and weights. Some updates of each width stand for all, as many as no
+cache holds: each update of a round comes from memory. Compared with ``copy_`` of the very same float32
+tensors into tensors of their own, so that both sides read memory, and copying writes it too; both on one
+thread, in turn. The order is that of a round (largest slices first), and, as the worst case, widths in turn.
 
     python -m benchmarks.aggregation [--out FILE.json]
 """
@@ -15,6 +15,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable, Iterator
+from math import ceil
 
 import torch
 
@@ -30,7 +31,8 @@ from .synthetic import IMAGES
 
 WIDTHS = (1.0, 0.75, 0.5, 0.25)
 UPDATES, TINY = 10_000, 40
-EACH, PARTS = 8, 5
+PARTS = 5
+DISTINCT_BYTES = 96 * 2**20  # of each width
 ORDERED, MIXED = "that of a round, largest slices first", "widths in turn"
 
 Update = tuple[SliceSpec, Params, float]
@@ -38,7 +40,7 @@ Update = tuple[SliceSpec, Params, float]
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure."""
-    updates, each = (TINY, 1) if options.tiny else (UPDATES, EACH)
+    updates, distinct = (TINY, 1) if options.tiny else (UPDATES, DISTINCT_BYTES)
     model = resolve_model("cnn", IMAGES)
     space = trace(model.build(0), model.example_inputs())
     shapes = dict(space.shapes(space.full()))
@@ -46,15 +48,15 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     pool: dict[float, list[Update]] = {
         width: [
             (spec, {n: torch.randn(s, generator=generator) for n, s in space.shapes(spec).items()}, 1.0 + i)
-            for i in range(each)
+            for i in range(ceil(distinct / space.upload_bytes(spec)))
         ]
         for width in WIDTHS
         for spec in [space.nested(width)]
     }
     # A part of the run: its updates in the order of a round, and with the widths in turn.
     count = updates // PARTS // len(WIDTHS)
-    ordered = [pool[width][i % each] for width in WIDTHS for i in range(count)]
-    mixed = [pool[width][i % each] for i in range(count) for width in WIDTHS]
+    ordered = [pool[width][i % len(pool[width])] for width in WIDTHS for i in range(count)]
+    mixed = [pool[width][i % len(pool[width])] for i in range(count) for width in WIDTHS]
     place = {id(u): {n: torch.empty_like(v) for n, v in u[1].items()} for one in pool.values() for u in one}
 
     def copy() -> None:

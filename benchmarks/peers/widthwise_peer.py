@@ -89,6 +89,7 @@ def federation(job: Job) -> Federation:
             workers=job.processes,
             precision=job.precision,
             eval_every=NEVER,
+            eval_batch_size=setting.batch_size,  # as the loss at the end is measured, for all peers
             checkpoint_every=NEVER,
         ),
         seed=SEED,

@@ -5,17 +5,19 @@ Shapes: K reports, ``*p`` the global shape of a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from widthwise.aggregation.sums import WeightedSum
+from widthwise.aggregation.sums import WeightedSum, doubles
 from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
 from widthwise.core.params import Params, first_non_finite
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
+from widthwise.core.recycled import Block, fresh
 
 MODELS, MOST = 8, 32
 """Updates wait to be summed in one go until they are as large as so many models, or as many as that: a total
@@ -35,14 +37,18 @@ class CoordinateMean:
 
     Args:
         shapes: Global shape of every parameter.
+        memory: Gives the memory of the sums and of the mean.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._total = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        self._weight = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        self._size = sum(value.numel() for value in self._total.values())
-        self._weighted_sum = WeightedSum(self._size)
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], memory: Callable[[int], Block] = fresh) -> None:
+        self._shapes, self._memory = shapes, memory
+        self._size = sum(map(math.prod, shapes.values()))
+        self._totals, self._weights = self._flat().zero_(), self._flat().zero_()
+        self._total, self._weight = self._by_name(self._totals), self._by_name(self._weights)
+        self._weighted_sum = WeightedSum(self._size, memory)
         self._coordinates = 0  # of the updates that wait
+        #: Slice -> the weight of the updates that hold it, as long as it is not in the weights by coordinate.
+        self._held: dict[object, tuple[Space, SliceSpec, float]] = {}
         self._waiting: list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]] = []
 
     def add_(self, space: Space, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
@@ -83,10 +89,20 @@ class CoordinateMean:
 
     def add_sum_(self, space: Space, spec: SliceSpec, total: Mapping[str, Tensor], weight: float) -> None:
         """Fold in a sum of updates of one slice: sum_i w_i delta_i (float64) and sum_i w_i > 0."""
-        one = torch.ones((), dtype=torch.float64)
-        held = {name: one.expand(value.shape) for name, value in total.items()}
         space.scatter_add_(self._total, spec.masked(total), spec)
-        space.scatter_add_(self._weight, spec.masked(held), spec, weight)
+        key = spec.key() if spec.mask is None else object()
+        _, _, before = self._held.get(key, (space, spec, 0.0))
+        self._held[key] = space, spec, before + weight
+        if len(self._held) == MOST or spec.mask is not None:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Add what slices are held with to the weights: once for each slice, not for each sum."""
+        one = torch.ones((), dtype=torch.float64)
+        for space, spec, weight in self._held.values():
+            held = {name: one.expand(shape) for name, shape in space.shapes(spec).items()}
+            space.scatter_add_(self._weight, spec.masked(held), spec, weight)
+        self._held.clear()
 
     def _fold(self) -> None:
         """Add what waits to the totals: once for each slice, for each update where there are masks."""
@@ -109,12 +125,20 @@ class CoordinateMean:
     def mean(self) -> tuple[Params, Params]:
         """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""
         self._fold()
-        covered = {name: weight > 0 for name, weight in self._weight.items()}
-        mean = {
-            name: torch.div(total, self._weight[name]).masked_fill_(~covered[name], 0.0)
-            for name, total in self._total.items()
+        self._weigh()
+        covered = self._weights > 0
+        mean = torch.div(self._totals, self._weights, out=self._flat()).masked_fill_(~covered, 0.0)
+        return self._by_name(mean), self._by_name(covered)
+
+    def _flat(self) -> Tensor:
+        """Return numbers of any value, one for each coordinate of the model."""
+        return doubles(self._size, self._memory)
+
+    def _by_name(self, flat: Tensor) -> Params:
+        parts = torch.split(flat, [math.prod(shape) for shape in self._shapes.values()])
+        return {
+            name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
-        return mean, covered
 
 
 def _keep(value: Tensor, covered: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate, islice, takewhile
 
@@ -10,10 +10,16 @@ import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
+from widthwise.core.recycled import Block, fresh
 from widthwise.core.threads import one_thread
 
-BUFFER = 2**19
-"""Coordinates that are widened in one step, of all updates together: 4 MiB, which stay in the caches."""
+BUFFER = 2**20
+"""Coordinates that are widened in one step, of all updates together: 8 MiB, which stay in the caches."""
+
+
+def doubles(count: int, memory: Callable[[int], Block]) -> Tensor:
+    """Return float64 numbers of any value that lie in such memory."""
+    return torch.frombuffer(memory(8 * count + 8), dtype=torch.float64)[:count]
 
 
 class WeightedSum:
@@ -25,11 +31,11 @@ class WeightedSum:
 
     Args:
         size: How many coordinates an update has at most.
+        memory: Gives the memory of both.
     """
 
-    def __init__(self, size: int) -> None:
-        self._wide = torch.empty(BUFFER, dtype=torch.float64)
-        self._sum = torch.empty(size, dtype=torch.float64)
+    def __init__(self, size: int, memory: Callable[[int], Block] = fresh) -> None:
+        self._wide, self._sum = doubles(BUFFER, memory), doubles(size, memory)
         # Making a view takes as long as widening some thousand coordinates.
         self._places = lru_cache(maxsize=64)(partial(_places, self._wide))
 

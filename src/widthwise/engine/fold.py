@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from widthwise.aggregation import CoordinateMean, server_step
@@ -17,6 +17,7 @@ from widthwise.core.records import (
     SliceSpec,
     SummedReports,
 )
+from widthwise.core.recycled import Block, fresh
 from widthwise.core.threads import one_thread
 from widthwise.engine.accounting import client_cost
 from widthwise.engine.costs import ClientCost
@@ -75,6 +76,7 @@ def finish_round(
     assignments: Iterator[Assignment],
     answers: Iterable[Answer | Dropped],
     disk: Disk,
+    memory: Callable[[int], Block] = fresh,
 ) -> tuple[ServerState, RoundOutcome]:
     """Fold the reports, step the server, adapt what is due (steps 6 to 8).
 
@@ -89,6 +91,7 @@ def finish_round(
             there are no reports, nothing changes but by the noise of a private run.
         disk: Holds client states and spooled reports. States of this round are written; those that ``state``
             names stay.
+        memory: Gives what holds the sums while the round lasts.
 
     Raises:
         DivergenceError: if a new global parameter is not finite.
@@ -96,7 +99,7 @@ def finish_round(
     """
     t, method, space = state.round_index, fed.method, fed.space
     estimator = method.estimator if method.estimator is not None and method.estimator.due(t) else None
-    stats = CoordinateMean({name: tuple(value.shape) for name, value in state.params.items()})
+    stats = CoordinateMean({name: tuple(value.shape) for name, value in state.params.items()}, memory)
     server = method.objective.server(space, state.server, fed.holders if state.server else {})
     trained: list[Trained] = []
     dropped: list[Dropped] = []
@@ -207,4 +210,4 @@ def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk
 
 def _share(masks: Params) -> float:
     total = sum(mask.numel() for mask in masks.values())
-    return sum(int(mask.sum()) for mask in masks.values()) / total
+    return sum(int(mask.count_nonzero()) for mask in masks.values()) / total

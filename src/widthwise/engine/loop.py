@@ -17,6 +17,7 @@ import pyarrow as pa
 from widthwise.core.allocator import UnusedMemory, keep_freed_memory
 from widthwise.core.errors import RunError
 from widthwise.core.records import RoundRecord
+from widthwise.core.recycled import Recycled
 from widthwise.core.traits import Trait
 from widthwise.engine.accounting import budget_summary, privacy_summary
 from widthwise.engine.client_rows import client_rows
@@ -98,13 +99,13 @@ def _run(
     if state is not None and folder.complete:
         return load_run(out)
     state = state or ServerState.initial(fed)
-    evaluator, unused = Evaluator(fed), UnusedMemory()
+    evaluator, unused, recycled = Evaluator(fed), UnusedMemory(), Recycled()
     for sink in sinks:
         sink.on_start(fed, state.round_index)
     try:
         with executor:
             while state.round_index < fed.training.rounds:
-                new, record, rows = _one_round(fed, state, executor, evaluator, folder.disk)
+                new, record, rows = _one_round(fed, state, executor, evaluator, folder.disk, recycled)
                 folder.append(record, rows)
                 state = new
                 unused.give_back()
@@ -132,12 +133,17 @@ def _due(rounds_done: int, every: int, rounds: int) -> bool:
 
 
 def _one_round(
-    fed: Federation, state: ServerState, executor: Executor, evaluator: Evaluator, disk: Disk
+    fed: Federation,
+    state: ServerState,
+    executor: Executor,
+    evaluator: Evaluator,
+    disk: Disk,
+    recycled: Recycled,
 ) -> tuple[ServerState, RoundRecord, pa.Table]:
     start = time.perf_counter()
     plan, state = plan_round(fed, state)
     assigned = state.policy.widths
-    state, outcome = _trained(fed, state, plan, executor, disk)
+    state, outcome = _trained(fed, state, plan, executor, disk, recycled)
     record = _record(fed, state, plan, outcome)
     record = _evaluated(fed, state, evaluator, record)
     rows = client_rows(fed, state, assigned, plan, outcome)
@@ -145,13 +151,19 @@ def _one_round(
 
 
 def _trained(
-    fed: Federation, state: ServerState, plan: RoundPlan, executor: Executor, disk: Disk
+    fed: Federation,
+    state: ServerState,
+    plan: RoundPlan,
+    executor: Executor,
+    disk: Disk,
+    recycled: Recycled,
 ) -> tuple[ServerState, RoundOutcome]:
     while True:
         # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
         handed_out, told = tee(assignments(fed, state, plan, disk))
         with contextlib.suppress(RepeatRound):
-            return finish_round(fed, state, told, executor.run(Broadcast.of(state), handed_out), disk)
+            answers = executor.run(Broadcast.of(state), handed_out)
+            return finish_round(fed, state, told, answers, disk, recycled)
 
 
 def _record(fed: Federation, state: ServerState, plan: RoundPlan, outcome: RoundOutcome) -> RoundRecord:
