@@ -16,7 +16,7 @@ from widthwise.core.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from widthwise.engine.probe import ProbeResult
+    from widthwise.engine.probe import Bounds, ProbeResult
 
 
 def probe(
@@ -64,7 +64,7 @@ def probe(
     bounds = Bounds(memory_mb, seconds_per_step)
     net, inputs, freeze = model_and_inputs(model, task, norm, shape, dtype)
     space = trace(net, inputs, freeze)
-    batch = _batch(model, net, inputs, batch_size)
+    batch = _batch(model, net, inputs, batch_size, bounds)
     with stderr().status("probe") as status:
         found = probe_widths(
             space,
@@ -88,21 +88,28 @@ def probe(
         raise RunError(f"{found.sentence} Raise the bounds, or lower --batch-size.")
 
 
-def _batch(model: str, net: nn.Module, inputs: Any, size: int) -> tuple[Tensor, Tensor]:
+def _batch(model: str, net: nn.Module, inputs: Any, size: int, bounds: Bounds) -> tuple[Tensor, Tensor]:
     """Return a batch for training: noise, or the tokens of the examples by turns; classes by turns.
 
     Raises:
-        ConfigError: if the model does not take one tensor, or does not return class scores.
+        ConfigError: if the model does not take one tensor, or does not return class scores, or if the batch
+            alone exceeds the bound of memory: then it is not made, here or in a process that is watched.
     """
     import torch
 
     from widthwise.core.outputs import logits_of
+    from widthwise.engine.probe.records import MIB
 
     examples = inputs[0] if isinstance(inputs, tuple) and len(inputs) == 1 else inputs
     if not isinstance(examples, torch.Tensor):
         raise ConfigError(
             f"model is {model!r}, but it takes several inputs or named ones, and a training step gives it "
             "one tensor. Wrap it in a module that takes one."
+        )
+    if (alone := size * examples[0].nbytes / MIB) > bounds.memory_mib:
+        raise ConfigError(
+            f"the batch size is {size}, but the inputs of a step alone take {alone:.0f} MiB then and the "
+            f"bound is {bounds.memory_mib:g} MiB. Lower --batch-size."
         )
     places = torch.arange(size)
     with torch.no_grad():

@@ -27,7 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_gpu_benchmark_ends_with_code_2_when_there_is_no_gpu() -> None:
     done = run()
     assert done.returncode == 2
-    assert "engine.device is 'cuda:0', but torch" in done.stderr
+    assert "device is 'cuda:0', but torch" in done.stderr
 
 
 def test_gpu_benchmark_runs_every_part_in_miniature_on_the_cpu(tmp_path: Path) -> None:

@@ -123,7 +123,11 @@ def test_probe_trains_a_users_model_with_tokens(
         (["--memory-mb", 9, "--seconds-per-step", 1, "--patience", 0], "patience is 0 s, but it must be"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--widths", "a"], "'a' is no list of numbers"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--widths", "0"], "width is 0.0, but a width is in (0"),
-        (["--memory-mb", 9, "--seconds-per-step", 1, "--device", "gpu"], "device is 'gpu', but torch"),
+        (
+            ["--memory-mb", 9, "--seconds-per-step", 1, "--device", "gpu"],
+            "device is 'gpu', but clients train",
+        ),
+        (["--memory-mb", 9, "--seconds-per-step", 1, "--batch-size", 10**11], "take 24414062 MiB then and"),
         (["--memory-mb", 9, "--seconds-per-step", 1, "--task", "digit"], "is 'digit', but no such name"),
     ],
 )

@@ -15,7 +15,7 @@ from flwr.app import Array, Error, Message
 from flwr.common.constant import ErrorCode
 from safetensors.torch import load_file
 
-from widthwise.core.errors import RunError
+from widthwise.core.errors import CheckpointError, RunError
 from widthwise.deploy import client_app, server_app
 from widthwise.studies import load_config, run
 
@@ -320,8 +320,25 @@ def test_stopped_server_goes_on_from_its_last_finished_round(setup, tmp_path):
     run(load_config(tmp_path / "config.yaml"), tmp_path / "clean")
     ours, clean = (load_file(folder / "final.safetensors") for folder in (out, tmp_path / "clean"))
     assert all(ours[name].equal(clean[name]) for name in clean)
-    start()  # a finished run is not run again
-    assert {t for t, *_ in grid.log} == {None, 0, 1, 2, 3}
+
+
+def test_finished_run_is_not_run_again_and_says_so(setup, caplog):
+    grid, start, out = setup()
+    start()
+    asked = len(grid.log)
+    with caplog.at_level(logging.INFO, "flwr"):
+        start()
+    assert len(grid.log) == asked
+    assert f"the run in {out} is complete already" in caplog.text
+
+
+def test_finished_run_without_its_model_is_refused(setup):
+    _, start, out = setup()
+    start()
+    for damage in ((out / "final.safetensors").unlink, lambda: (out / "final.safetensors").write_bytes(b"x")):
+        damage()
+        with pytest.raises(CheckpointError, match=r"^final\.safetensors in run folder .* cannot be read"):
+            start()
 
 
 def test_stated_capacity_counts_within_what_the_list_allows(setup, caplog):

@@ -16,7 +16,8 @@ from interruption import interrupt_round
 from typer.testing import CliRunner
 
 from widthwise.cli import app
-from widthwise.core.errors import ConfigError
+from widthwise.core.errors import ConfigError, DivergenceError
+from widthwise.engine import run_federation
 from widthwise.engine.disk import Disk
 from widthwise.engine.fold import finish_round
 from widthwise.engine.private import holders
@@ -187,6 +188,11 @@ REFUSED = [
     ({"control": {"matched_to": "x"}}, "control.matched_to is 'x', but a matched control shares a budget"),
     ({"privacy.delta": 0.2}, "privacy.delta is 0.2, but it must be below 1 / clients (8)"),
     ({"privacy.clip": 0}, "privacy.clip is 0, but it should be greater than 0"),
+    ({"privacy.clip": float("inf")}, "privacy.clip is inf, but it should be less than or equal to 1000000"),
+    (
+        {"privacy.noise_multiplier": 1e-300},
+        "privacy.noise_multiplier is 1e-300, but it should be greater than or equal to 0.000001",
+    ),
     (
         {"privacy.noise_multiplyer": 1},
         "is 1, but there is no such key. Did you mean 'privacy.noise_multiplier'?",
@@ -220,6 +226,19 @@ def test_statistics_of_batches_are_refused():
     with pytest.raises(
         ConfigError, match=r"running statistics \(.*\), which are estimated from the clients'"
     ):
+        build(settings)
+
+
+def test_remedy_for_a_model_that_noise_has_ruined_is_less_noise(tmp_path):
+    fed = build(config(**{"engine.eval_every": 1}))
+    fed = replace(fed, privacy=fed.privacy.model_copy(update={"clip": 1e30}))
+    with pytest.raises(DivergenceError, match=r"Lower privacy\.clip or privacy\.noise_multiplier\.$"):
+        run_federation(fed, tmp_path / "run")
+
+
+def test_only_some_of_many_statistics_are_named():
+    settings = config(**{"task.model": "resnet20", "task.norm": "batch"})
+    with pytest.raises(ConfigError, match=r"running_mean and \d+ more\), which"):
         build(settings)
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import yaml
 from click.testing import Result
 from safetensors import safe_open
+from small_disk import small_disk
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -301,18 +303,28 @@ class TestExport:
         )
         assert [*tmp_path.iterdir()] == []
 
-    def test_full_disk_leaves_nothing_behind(
-        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def full(self: Any, sub_model: Any, path: Path) -> None:
-            path.write_bytes(b"half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(type(FORMATS["safetensors"].value), "save", full)
-        result = call("export", run, "--out", tmp_path / "out")
-        assert result.exit_code == 2
-        assert "cannot be written (No space left on device)" in result.stderr
+    @pytest.mark.parametrize("kind", ["safetensors", "torch-export", "onnx"])
+    def test_full_disk_leaves_nothing_behind(self, run: Path, tmp_path: Path, kind: str) -> None:
+        with small_disk(16 * 1024):
+            result = call("export", run, "--width", 1, "--format", kind, "--out", tmp_path / "out")
+        assert result.exit_code == 2, result.output
+        assert re.search(r"error: '.*' cannot be written \(.*File too large", result.stderr)
         assert [*tmp_path.iterdir()] == []
+
+    @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+    def test_no_file_is_left_of_which_nothing_tells(
+        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    ) -> None:
+        ww.export(run, 0.25, out=tmp_path / "out")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+        def fail(path: Path, data: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(sys.modules["widthwise.ship.export"], "write_json", fail)
+        with pytest.raises(type(error)):
+            ww.export(run, [0.5, 1.0], out=tmp_path / "out")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
 class TestMethods:
@@ -414,7 +426,7 @@ class TestOwnModels:
             "make",
             lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes)),
         )
-        with pytest.raises(ww.InputError):
+        with pytest.raises(ww.InputError, match="is built differently here: it has other"):
             ww.load_export(path)
 
 
@@ -472,6 +484,9 @@ class TestBadInput:
             ww.evaluate(run, [])
         with pytest.raises(ww.InputError, match="list of formats is empty"):
             ww.export(run, 0.5, [])
+        for width in ("half", [None]):
+            with pytest.raises(ww.InputError, match=r"but a width is a number in \(0, 1\]"):
+                ww.export(run, width)  # type: ignore[arg-type]
         with pytest.raises(ww.InputError, match="split is 'val', but no such name is known"):
             ww.evaluate(run, split="val")  # type: ignore[arg-type]
 
@@ -541,7 +556,7 @@ class TestBadInput:
         assert "the package 'onnx' is not installed. Run: pip install 'widthwise[export]'" in result.stderr
 
     def test_files_that_cannot_be_loaded(
-        self, run: Path, shipped: tuple[Path, Result], tmp_path: Path
+        self, run: Path, shipped: tuple[Path, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         out = shipped[0]
         for name, message in (
@@ -553,7 +568,9 @@ class TestBadInput:
         for suffix in ("safetensors", "pt2"):
             damaged = tmp_path / f"damaged.{suffix}"
             damaged.write_bytes((out / f"cnn-small-w1.{suffix}").read_bytes()[:300])
+            capfd.readouterr()
             with pytest.raises(ww.InputError, match="it is damaged"):
                 ww.load_export(damaged)
+            assert capfd.readouterr().err == ""  # torch would log a traceback
         with pytest.raises(ww.InputError, match="it was not exported by widthwise"):
             ww.load_export(run / "final.safetensors")

@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from widthwise.compression import COMPRESSIONS, compress, decompress
 from widthwise.core.records import ClientReport
-from widthwise.deploy.check import Bounds, Rejection, check_reply
+from widthwise.deploy.check import Bounds, Rejection, check_reply, reason_of
 from widthwise.deploy.wire import Size, encode_report
 from widthwise.engine.disk import Disk
 from widthwise.engine.round import Broadcast, assignments, plan_round
@@ -315,3 +315,20 @@ def test_check_reply_says_what_an_error_means(asked, bounds, code, kind):
     assert found.kind == kind
     assert found.reason.startswith("why it failedxxx")  # one line, and not a long one
     assert len(found.reason) == 300
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "<class 'widthwise.core.errors.ConfigError'>:<'it is 'a', not b.'>",
+            "ConfigError: it is 'a', not b.",
+        ),
+        ("<class 'ValueError'>:<'two\nlines'>", "ValueError: two\nlines"),
+        ("App heartbeat expired.", "App heartbeat expired."),
+        ("<class 'x'>:<", "<class 'x'>:<"),
+        ("", "no reason given"),
+    ],
+)
+def test_reason_of_says_what_was_raised_as_python_does(said, reason):
+    assert reason_of(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, said)) == reason

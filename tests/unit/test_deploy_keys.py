@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,46 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(InputError, match=r"keys cannot be written .*No space left"):
         make_keys(tmp_path / "keys", [0])
     assert list((tmp_path / "keys").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("node-0", b"", r"node-0', but that holds no key"),
+        ("node-0.pub", b"", r"node-0.pub in .* is not the public half of node-0"),
+        ("server.key", b"-----BEGIN PRIVATE KEY-----\nMIG2", r"server\.key', but that holds no key"),
+        ("server.crt", b"", r"server\.crt', but that holds no certificate"),
+    ],
+)
+def test_half_written_files_are_named_and_nothing_is_written(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    make_keys(tmp_path, [0])
+    (tmp_path / name).write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=rf"{message}.* remove both"):
+        make_keys(tmp_path, [0, 1])
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_halves_of_two_pairs_are_refused(tmp_path: Path) -> None:
+    make_keys(tmp_path, range(2))
+    (tmp_path / "node-1.pub").write_bytes((tmp_path / "node-0.pub").read_bytes())
+    with pytest.raises(InputError, match=r"node-1\.pub in .* is not the public half of node-1, but"):
+        make_keys(tmp_path, range(2))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    make_keys(tmp_path, [0])
+    (tmp_path / "node-0").unlink()
+    (tmp_path / "node-0").mkdir()
+    with pytest.raises(InputError, match=r"node-0', but that holds no key"):
+        make_keys(tmp_path, [0])
+
+
+def test_a_pair_of_ssh_keygen_is_one(tmp_path: Path) -> None:
+    command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(tmp_path / "node-0")]
+    if shutil.which(command[0]) is None:
+        pytest.skip("ssh-keygen is not installed")
+    subprocess.run(command, check=True)
+    assert "node-0" not in [path.name for path in make_keys(tmp_path, [0])]

@@ -153,6 +153,19 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_config_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "odd.yaml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    result = call("init", tmp_path / "p", "--config", file)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: configuration is '{file}', but")
+    assert not (tmp_path / "p").exists()
+
+
 def test_keys_adds_nodes_and_says_so(project: Path) -> None:
     before = {path.name: path.read_bytes() for path in (project / "keys").iterdir()}
     result = call("keys", project, "--nodes", 6)

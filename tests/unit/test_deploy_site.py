@@ -81,6 +81,10 @@ def test_node_says_the_hash_of_the_configuration_under_its_run_config(file):
             "memory-mb in the node-config is 'much', but it must be a number",
         ),
         ({"partition-id": 0, "memory-mb": 0, "seconds-per-step": 1}, "the bound of memory is 0, but it must"),
+        (
+            {"partition-id": 0, "capcity": 0.5},
+            "is 'capcity', but no such name is known. Did you mean 'capacity'",
+        ),
     ],
 )
 def test_node_refuses_a_wrong_node_config(file, node_config, message):

@@ -59,9 +59,7 @@ def test_devices_are_all_of_a_kind_or_the_one_that_is_named(gpus) -> None:
 )
 def test_devices_refuse_one_that_is_not_there(gpus, count: int, asked: str, found: str) -> None:
     gpus(count)
-    message = (
-        f"engine.device is {asked!r}, but torch {torch.__version__} finds {found} on this machine. Write"
-    )
+    message = f"device is {asked!r}, but torch {torch.__version__} finds {found} on this machine. Write"
     with pytest.raises(ConfigError, match=re.escape(message)):
         devices(asked)
 

@@ -53,7 +53,7 @@ BAD = [
     ({"training.cohort": 30}, "training.cohort is 30, but there are only 20 clients"),
     (
         {"engine.device": "gpu"},
-        "device is 'gpu', but clients train on cpu, cuda or cuda:N. Write device: auto",
+        "device is 'gpu', but clients train on cpu, cuda or cuda:N. Write auto",
     ),
     ({"engine.executor": "rays"}, "engine.executor is 'rays', but it should be 'process', 'serial' or 'ray'"),
     ({"engine.address": "ray://x:1"}, "address is 'ray://x:1', but a Ray cluster is found at"),

@@ -145,7 +145,7 @@ def test_factory_draws_from_the_seed_alone_and_its_mode_is_kept(folder: Path) ->
         (
             "own_models:number",
             {},
-            r"it returned of type int, and a model is a torch\.nn\.Module\. Return one",
+            r"it returned something of type int, and a model is a torch\.nn\.Module\. Return one",
         ),
         ("own_models:wrong_shape", {}, r"scores of shape \[2, 3\], and 10 classes need \[2, 10\]\. Let the"),
         ("own_models:wrong_input", {}, r"forward pass on image inputs \[2, 1, 8, 8\] raised RuntimeError"),

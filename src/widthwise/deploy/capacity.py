@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Context
 
-from widthwise.core.errors import ConfigError, RunError
+from widthwise.core.errors import ConfigError, RunError, unknown_name
 from widthwise.engine.probe import Bounds, footprint, probe
 
 if TYPE_CHECKING:
     from widthwise.deploy.site import Site
 
 CAPACITY, MEMORY, SECONDS = "capacity", "memory-mb", "seconds-per-step"
+KEYS = ("partition-id", "num-partitions", CAPACITY, MEMORY, SECONDS)
+"""What a node-config may say; the first two are set by Flower's simulation, too."""
 MEASURED = "measured-capacity"
 """The record in a node's state that keeps what it has measured."""
 
@@ -30,9 +32,13 @@ def capacity_of(site: Site, context: Context) -> float | None:
         context: Flower's: node-config and state.
 
     Raises:
-        ConfigError: if it has one of the two bounds only, both kinds of keys, or a value that is no number.
+        ConfigError: if it has one of the two bounds only, both kinds of keys, a key that nobody reads, or a
+            value that is no number.
         RunError: if not even the smallest width fits.
     """
+    for key in context.node_config:
+        if key not in KEYS:
+            raise ConfigError(unknown_name("a key of the node-config", key, KEYS))
     keys = [name for name in (CAPACITY, MEMORY, SECONDS) if name in context.node_config]
     if not keys:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,19 @@ def _failure(error: Error) -> tuple[str, str]:
         ErrorCode.MESSAGE_UNAVAILABLE: "expired",
         ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "expired",
     }
-    return kinds.get(error.code, "error"), error.reason or "no reason given"
+    return kinds.get(error.code, "error"), reason_of(error)
+
+
+def reason_of(error: Error) -> str:
+    """Return why an app failed, an exception as Python writes it instead of as Flower does.
+
+    Example:
+        >>> reason_of(Error(203, "<class 'widthwise.core.errors.ConfigError'>:<'capacity is 2.'>"))
+        'ConfigError: capacity is 2.'
+    """
+    reason = error.reason or "no reason given"
+    raised = re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>", reason, re.DOTALL)
+    return f"{raised[1]}: {raised[2]}" if raised else reason
 
 
 def _report(assignment: Assignment, content: RecordDict, bounds: Bounds) -> ClientReport:

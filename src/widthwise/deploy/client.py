@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from widthwise.deploy.capacity import CAPACITY, capacity_of
+from widthwise.deploy.explain import explain_errors
 from widthwise.deploy.roster import NODE, PACKAGES
 from widthwise.deploy.settings import identity
 from widthwise.deploy.site import Site, site_of
@@ -29,6 +30,7 @@ def client_app(config: Path | str) -> ClientApp:
     Example:
         >>> app = client_app("config.yaml")
     """
+    explain_errors()
     app, path = ClientApp(), Path(config)
 
     @app.query()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from widthwise.core.errors import InputError
+
+T = TypeVar("T")
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names under which processes of the server's own machine reach it: in every server certificate."""
@@ -47,7 +51,7 @@ def make_keys(folder: Path, nodes: Iterable[int], hosts: Sequence[str] = ()) -> 
 
     Raises:
         InputError: if a host is neither a name nor an address, if the certificate that is there was made
-            without it, if one file of a pair is gone, or if the folder cannot be written.
+            without it, if one file of a pair is gone or damaged, or if the folder cannot be written.
 
     Example:
         >>> import tempfile
@@ -77,13 +81,18 @@ def make_keys(folder: Path, nodes: Iterable[int], hosts: Sequence[str] = ()) -> 
 
 
 def _is_there(folder: Path, private: str, public: str) -> bool:
-    """Say whether a pair is there; half a pair is an error, since a new half would not fit the other."""
+    """Say whether a pair is there; half a pair is an error, and two files that are none, as after a crash."""
     found = [(folder / name).exists() for name in (private, public)]
     if found[0] != found[1]:
         here, gone = (private, public) if found[0] else (public, private)
         raise InputError(
             f"{str(folder / here)!r} is there, but {gone} is not, and the two belong together. "
             f"Put {gone} back, or remove {here} to have both made anew."
+        )
+    if all(found) and _read_key(folder / private).public_key() != _read_public(folder / public):
+        raise InputError(
+            f"{public} in {str(folder)!r} is not the public half of {private}, but the two belong together. "
+            "Put back what was made, or remove both to have them made anew."
         )
     return all(found)
 
@@ -110,24 +119,41 @@ def _check_names(file: Path, names: list[x509.GeneralName]) -> None:
 
 
 def _read_key(file: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = serialization.load_pem_private_key(file.read_bytes(), None)
-    except (ValueError, TypeError):
-        key = None
+    """Return a private key, of PEM or, without a suffix as ``ssh-keygen`` names them, of OpenSSH."""
+    load = serialization.load_pem_private_key if file.suffix else serialization.load_ssh_private_key
+    key = _read(file, lambda content: load(content, None))
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(
-            f"{file.name} is {str(file)!r}, but that holds no key. Put back the one that was made."
-        )
+        raise _is_none(file, "key")
     return key
 
 
+def _read_public(file: Path) -> object:
+    """Return the public key of a certificate, or of a line of OpenSSH."""
+    if file.suffix == ".crt":
+        return _read_certificate(file).public_key()
+    return _read(file, serialization.load_ssh_public_key)
+
+
 def _read_certificate(file: Path) -> x509.Certificate:
+    certificate = _read(file, x509.load_pem_x509_certificate)
+    if certificate is None:
+        raise _is_none(file, "certificate")
+    return certificate
+
+
+def _read(file: Path, load: Callable[[bytes], T]) -> T | None:
+    """Return what a file holds, None where it does not."""
     try:
-        return x509.load_pem_x509_certificate(file.read_bytes())
-    except ValueError:
-        raise InputError(
-            f"{file.name} is {str(file)!r}, but that holds no certificate. Put back the one that was made."
-        ) from None
+        return load(file.read_bytes())
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+
+
+def _is_none(file: Path, what: str) -> InputError:
+    return InputError(
+        f"{file.name} is {str(file)!r}, but that holds no {what}. "
+        "Put back what was made, or remove both files of the pair to have them made anew."
+    )
 
 
 def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

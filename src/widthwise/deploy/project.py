@@ -131,7 +131,8 @@ def _run_file(config: str) -> tuple[str, RunConfig]:
         return text, RunConfig(**parse_yaml(text))
     if not Path(config).exists():
         raise ConfigError(unknown_name("config", config, METHODS.names()) + " A YAML file will do too.")
-    return Path(config).read_text(encoding="utf-8"), load_config(config)
+    run = load_config(config)  # says what is wrong with a file that is no text, or none at all
+    return Path(config).read_text(encoding="utf-8"), run
 
 
 def _project_name(folder: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
 
-from widthwise.deploy.check import Rejection, printable
+from widthwise.deploy.check import Rejection, printable, reason_of
 from widthwise.deploy.exchange import LOG, POLL, Exchange, Unreadable
 
 NODE = "node"
@@ -56,7 +56,7 @@ class Expected:
 def check_claim(reply: Message, expected: Expected) -> Claim | Rejection:
     """Return what a node claims to be, or why it cannot take part. Pure."""
     if reply.has_error():
-        return Rejection("error", reply.error.reason or "no reason given")
+        return Rejection("error", reason_of(reply.error))
     record: dict[str, Any] = dict(reply.content.config_records.get(NODE, {}))
     client, capacity, samples = (record.get(name) for name in ("client", "capacity", "samples"))
     if record.get("config") != expected.config_hash:

@@ -7,6 +7,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from widthwise.deploy.explain import explain_errors
 from widthwise.deploy.settings import configured
 from widthwise.deploy.strategy import SliceStrategy
 
@@ -24,6 +25,7 @@ def server_app(config: Path | str) -> ServerApp:
     Example:
         >>> app = server_app("config.yaml")
     """
+    explain_errors()
     app = ServerApp()
 
     @app.main()

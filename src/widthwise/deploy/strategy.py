@@ -10,8 +10,9 @@ import safetensors.torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from safetensors import SafetensorError
 
-from widthwise.core.errors import RunError
+from widthwise.core.errors import CheckpointError, RunError
 from widthwise.core.records import RoundRecord
 from widthwise.deploy.check import Bounds, Rejection, check_reply
 from widthwise.deploy.exchange import LOG, Exchange
@@ -60,7 +61,9 @@ class SliceStrategy(Strategy):
         """
         self.summary()
         if is_run(self.out) and load_run(self.out).complete:
-            return _result(run_federation(self.federation, self.out, resume=True))  # refuses another run
+            run = run_federation(self.federation, self.out, resume=True)  # refuses another run
+            LOG.info("the run in %s is complete already; another one needs another folder (out)", self.out)
+            return _result(run)
         return _result(self._run(grid))
 
     def _run(self, grid: Grid) -> RunResult:
@@ -170,10 +173,17 @@ class _Log:
 
 def _result(run: RunResult) -> Result:
     """Return a finished run as Flower's result: the final model, and the evaluations of the server."""
+    try:
+        model = safetensors.torch.load_file(run.path / "final.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"final.safetensors in run folder {str(run.path)!r} cannot be read ({error}), but a finished run "
+            "has its model there. Run it again in another folder."
+        ) from error
     evaluated = run.rounds.dropna(subset=["accuracy"])
     metrics = zip(evaluated["round"], evaluated["accuracy"], evaluated["loss"], strict=True)
     return Result(
-        arrays=ArrayRecord(safetensors.torch.load_file(run.path / "final.safetensors")),
+        arrays=ArrayRecord(model),
         evaluate_metrics_serverapp={
             int(t) + 1: MetricRecord({"accuracy": float(accuracy), "loss": float(loss)})
             for t, accuracy, loss in metrics

@@ -63,11 +63,6 @@ class EngineConfig(BaseModel):
     @field_validator("device")
     @classmethod
     def _names_a_device(cls, value: str) -> str:
-        if not re.fullmatch(r"cpu|cuda(:\d+)?|auto", value):
-            raise ValueError(
-                f"device is {value!r}, but clients train on cpu, cuda or cuda:N. Write device: auto to take "
-                "what is there"
-            )
         return resolved(value)
 
     @model_validator(mode="after")

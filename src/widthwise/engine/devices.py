@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,16 @@ def cuda_devices() -> tuple[torch.device, ...]:
 
 
 def resolved(asked: str) -> str:
-    """Return what is asked for; ``auto`` is ``cuda`` where there is such a device and else ``cpu``."""
+    """Return what is asked for; ``auto`` is ``cuda`` where there is such a device and else ``cpu``.
+
+    Raises:
+        ConfigError: if no device has such a name.
+    """
+    if not re.fullmatch(r"cpu|cuda(:\d+)?|auto", asked):
+        raise ConfigError(
+            f"device is {asked!r}, but clients train on cpu, cuda or cuda:N. "
+            "Write auto to take what is there."
+        )
     if asked == "auto":
         return "cuda" if cuda_devices() else "cpu"
     return asked
@@ -52,8 +62,8 @@ def devices(asked: str, *, elsewhere: bool = False) -> tuple[torch.device, ...]:
         return found
     names = ", ".join(map(str, here)) or "no CUDA device"
     raise ConfigError(
-        f"engine.device is {asked!r}, but torch {torch.__version__} finds {names} on this machine. "
-        "Write device: auto to take what is there."
+        f"device is {asked!r}, but torch {torch.__version__} finds {names} on this machine. "
+        "Write auto to take what is there."
     )
 
 

@@ -84,7 +84,7 @@ class Evaluator:
             found = evaluate(module, data, engine.eval_batch_size, engine.precision)
         if not math.isfinite(found.loss):
             raise DivergenceError(
-                f"the test loss is {found.loss}, but it must be finite. Lower training.lr.",
+                f"the test loss is {found.loss}, but it must be finite. {self._fed.remedy}",
                 round_index=state.round_index - 1,
                 stage="evaluation",
             )

@@ -70,6 +70,12 @@ class Federation:
         clients, cohort = self.task.num_clients, self.training.cohort
         return epsilon(self.privacy.noise_multiplier, self.privacy.delta, clients, cohort, rounds)
 
+    @property
+    def remedy(self) -> str:
+        """What to do where the global model is no longer finite: noise is not smaller at a lower rate."""
+        lower = "training.lr" if self.privacy is None else "privacy.clip or privacy.noise_multiplier"
+        return f"Lower {lower}."
+
     @cached_property
     def devices(self) -> tuple[torch.device, ...]:
         """The devices that workers take in turn.

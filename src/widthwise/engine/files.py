@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from widthwise.core.errors import CheckpointError, InputError
 
@@ -74,14 +75,15 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors tells of a full disk in its own way
         raise cannot_write(path, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> InputError:
+def cannot_write(path: Path, error: Exception) -> InputError:
     """Return the error for a path that cannot be written."""
+    why = getattr(error, "strerror", None) or error
     return InputError(
-        f"{str(path)!r} cannot be written ({error.strerror or error}), but a run must be able to save there. "
+        f"{str(path)!r} cannot be written ({why}), but a run must be able to save there. "
         "Free some space or choose another folder with --out."
     )
 

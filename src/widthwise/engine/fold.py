@@ -135,7 +135,7 @@ def finish_round(
         if bad := first_non_finite(params):
             raise DivergenceError(
                 f"the global parameter {bad!r} is not finite, but training needs finite numbers. "
-                "Lower training.lr.",
+                f"{fed.remedy}",
                 round_index=t,
                 stage="server step",
             )

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: Beyond, noise leaves the numbers that a float32 parameter can hold; no update is so long.
+MAX_CLIP = 1e6
+#: Below, epsilon is above 10^11 a round and leaves the numbers that its accountant can hold.
+MIN_NOISE = 1e-6
+
 
 class PrivacyConfig(BaseModel):
     """The ``privacy:`` block of a configuration: central differential privacy for clients.
@@ -20,8 +25,8 @@ class PrivacyConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clip: float = Field(gt=0, allow_inf_nan=False)
-    noise_multiplier: float = Field(gt=0, le=1e4)
+    clip: float = Field(gt=0, le=MAX_CLIP)
+    noise_multiplier: float = Field(ge=MIN_NOISE, le=1e4)
     delta: float = Field(1e-5, gt=0, lt=1)
 
     @property

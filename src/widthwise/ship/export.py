@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -183,10 +184,7 @@ def _write(
     sub_model: Exportable, name: str, kind: Format, path: Path, samples: Samples, model: nn.Module | None
 ) -> float:
     """Write a file, load it again, and return how far its scores are from those of the sub-model."""
-    try:
-        kind.save(sub_model, path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    write_atomic(path, partial(kind.save, sub_model))
     what = f"the {name} file of width {sub_model.passport.width:g}"
     return compare(what, kind.reload(path, model), sub_model.module, samples)
 
@@ -200,15 +198,20 @@ def _described(path: Path, name: str, result: WidthResult, difference: float) ->
 
 
 def _put(folder: Path, common: About, files: Sequence[ExportedFile], staging: Path) -> None:
-    """Move the files into place, then tell of them."""
+    """Move the files into place and tell of them, or leave none there."""
     lock = FolderLock(folder, "output folder")
     lock.acquire()
     try:
         _check_free(folder, common, (file.file for file in files))
-        for file in files:
-            write_atomic(folder / file.file, (staging / file.file).replace)
-        manifest = read_manifest(folder, common).plus(files)
-        write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
-        write_text(folder / CARD, card(manifest))
+        try:
+            for file in files:
+                write_atomic(folder / file.file, (staging / file.file).replace)
+            manifest = read_manifest(folder, common).plus(files)
+            write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+            write_text(folder / CARD, card(manifest))
+        except BaseException:
+            for file in files:  # a manifest that names them already leaves out what is not there
+                (folder / file.file).unlink(missing_ok=True)
+            raise
     finally:
         lock.release()

@@ -10,8 +10,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from widthwise.core.errors import ConfigError, InputError
+from widthwise.core.errors import ConfigError, InputError, SliceError
 from widthwise.ship.passport import FORMAT, KEY, Passport, Scores, probed
+from widthwise.ship.silence import silenced
 from widthwise.slicing import trace
 from widthwise.tasks import resolve_model
 from widthwise.tasks.custom import OBJECT
@@ -61,7 +62,8 @@ def program(path: Path) -> nn.Module:
         InputError: if the file is no such program.
     """
     try:
-        return torch.export.load(path).module()
+        with silenced():
+            return torch.export.load(path).module()
     except Exception as error:  # the archive's readers raise of every kind
         raise damaged(path, error) from error
 
@@ -81,11 +83,11 @@ def rebuilt(path: Path, model: nn.Module | None = None) -> Scores:
     spec = resolve_model(passport.model, passport.signature, passport.options, model)
     full = spec.build(passport.seed)
     space = trace(full, spec.example_inputs(), **passport.tracing)
-    module = space.extract(full, passport.spec)
     try:
+        module = space.extract(full, passport.spec)
         safetensors.torch.load_model(module, path)
-    except (RuntimeError, SafetensorError) as error:
-        raise changed(path, passport, "it has other parameters") from error
+    except (SliceError, RuntimeError, SafetensorError) as error:
+        raise changed(path, passport, "it has other parameters or channels") from error
     scores = Scores(module).requires_grad_(False).eval()
     expected = torch.tensor(passport.scores)
     apart = (probed(scores, passport.signature) - expected).abs().max()

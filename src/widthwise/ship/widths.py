@@ -133,7 +133,13 @@ def chosen_widths(widths: float | Iterable[float] | None) -> tuple[float, ...]:
     """
     if widths is None:
         return ()
-    given = [float(width) for width in ([widths] if isinstance(widths, int | float) else widths)]
+    listed = widths if isinstance(widths, Iterable) and not isinstance(widths, str) else [widths]
+    try:
+        given = [float(width) for width in listed]
+    except (TypeError, ValueError) as error:
+        raise SliceError(
+            f"the list of widths is {listed!r}, but a width is a number in (0, 1]. Choose one such as 0.5."
+        ) from error
     if not given:
         raise SliceError("the list of widths is empty, but there is nothing to do then. Name a width.")
     for width in given:

@@ -69,7 +69,8 @@ def trace_task(config: RunConfig, task: Task) -> WidthSpace:
 def _refuse_running_statistics(config: RunConfig, model: nn.Module, task: Task) -> None:
     if config.training.batch_norm != "refuse" and config.privacy is None:
         return
-    found = ", ".join(running_statistics(model, task.example_inputs()))
+    names = list(running_statistics(model, task.example_inputs()))
+    found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if found and config.training.batch_norm == "refuse":
         raise ConfigError(
             f"training.batch_norm is 'refuse', but the model has running statistics ({found}) "

@@ -75,8 +75,8 @@ class Imported(Model):
             ) from error
         if not isinstance(module, nn.Module):
             raise ConfigError(
-                f"model is {target!r}, but it returned {_kind(module)}, and a model is a torch.nn.Module. "
-                "Return one."
+                f"model is {target!r}, but it returned something {_kind(module)}, and a model is a "
+                "torch.nn.Module. Return one."
             )
         check_scores(module, target, signature)
         return module

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from torch.export import Dim, ExportedProgram
 
 from widthwise.core.errors import ConfigError
 from widthwise.ship.passport import Passport, Scores
+from widthwise.ship.silence import silenced
 
 #: What inputs and outputs are called in files that name them.
 INPUTS, SCORES = "inputs", "scores"
@@ -93,10 +92,8 @@ def exporting(name: str) -> Iterator[None]:
     Raises:
         ConfigError: if the block raises; errors of the disk go through.
     """
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with silenced():
             yield
     except OSError:  # the disk's fault, not the model's
         raise
@@ -110,5 +107,3 @@ def exporting(name: str) -> Iterator[None]:
             f"({type(first).__name__}{f': {lines[0]}' if lines else ''}). "
             "Choose another --format: safetensors takes every model."
         ) from error
-    finally:
-        logging.disable(disabled)

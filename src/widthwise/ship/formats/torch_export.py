@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,9 +22,11 @@ class TorchExport(Format):
 
     def save(self, sub_model: Exportable, path: Path) -> None:
         """Write the program, and the passport as an extra file of the archive."""
+        archive = BytesIO()  # torch's own writer ends the process where the disk is full
         with exporting("torch-export"):
             extra = {KEY: sub_model.passport.model_dump_json()}
-            torch.export.save(sub_model.program, path, extra_files=extra)
+            torch.export.save(sub_model.program, archive, extra_files=extra)
+        path.write_bytes(archive.getbuffer())
 
     def reload(self, path: Path, model: nn.Module | None) -> Callable[[Tensor], Tensor]:
         """Load the program."""
