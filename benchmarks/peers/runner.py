@@ -80,7 +80,9 @@ def heterofl_checkout() -> Path:
     folder = HOME / "heterofl-source"
     if not (folder / "src").exists():
         subprocess.run(["git", "clone", "--no-checkout", HETEROFL, folder], check=True)
-        subprocess.run(["git", "-C", folder, "checkout", "-q", HETEROFL_COMMIT, "--", "src"], check=True)
+        # HEAD names what is checked out; the rest of the repository are papers.
+        subprocess.run(["git", "-C", folder, "update-ref", "--no-deref", "HEAD", HETEROFL_COMMIT], check=True)
+        subprocess.run(["git", "-C", folder, "checkout", "-q", "HEAD", "--", "src"], check=True)
     return folder
 
 

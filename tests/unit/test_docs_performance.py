@@ -140,19 +140,20 @@ def test_cohort_headline_names_what_grows_most() -> None:
     )
 
 
-def test_cost_law_headline_takes_the_fastest_precision_of_the_papers_network() -> None:
-    def row(model: str, precision: str, width: float, ms: float, ratio: float) -> dict[str, Any]:
-        found = {"model": model, "precision": precision, "width": width, "ms_per_sample": ms}
+def test_cost_law_headline_names_the_papers_network_at_both_precisions() -> None:
+    def row(model: str, precision: str, width: float, ratio: float) -> dict[str, Any]:
+        found = {"model": model, "precision": precision, "width": width, "ms_per_sample": 1.0}
         return {**found, "time_ratio": ratio, "mac_ratio": width**2}
 
     rows = [
-        row("cnn", precision, width, ms * width, width + ms / 100)
-        for precision, ms in (("fp32", 9.0), ("bf16", 5.0))
+        row("cnn", precision, width, width + more)
+        for precision, more in (("fp32", 0.09), ("bf16", 0.05))
         for width in cost_law.WIDTHS
     ]
-    assert cost_law.headline(document(*rows, row("mlp", "fp32", 1.0, 0.1, 1.0))) == (
-        "the paper's CNN takes 0.550 at width 0.5 (MACs 0.250, aim: at most 0.30), 0.300 at width 0.25 "
-        "(MACs 0.062, aim: at most 0.11) of its time at full width, in bf16."
+    assert cost_law.headline(document(*rows, row("mlp", "fp32", 0.5, 0.1))) == (
+        "the paper's CNN takes, of its time at full width, 0.590 at width 0.5 (MACs 0.250), 0.340 at width "
+        "0.25 (MACs 0.062) in fp32; 0.550 at width 0.5 (MACs 0.250), 0.300 at width 0.25 (MACs 0.062) in "
+        "bf16 (aim, at the better precision: at most 0.11 at width 0.25 and 0.30 at width 0.5)."
     )
 
 
