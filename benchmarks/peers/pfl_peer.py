@@ -100,7 +100,10 @@ def main() -> None:
     )
     if os.environ.get("RANK", "0") == "0":
         final = {name: value.detach() for name, value in module.named_parameters()}
-        print(log.report(job, final, ("pfl",)))
+        print(log.report(job, final, ("pfl",)), flush=True)
+    if torch.distributed.is_initialized():  # a process that leaves while another works may be aborted
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
