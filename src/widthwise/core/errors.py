@@ -6,7 +6,7 @@ well has failed (exit code 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -65,6 +65,17 @@ class ExportError(WidthwiseError, RuntimeError):
 
 class DivergenceError(RunError):
     """A loss, an update or a parameter is no longer finite."""
+
+
+def some(texts: Sequence[str], most: int) -> str:
+    """Return so many of the texts, and how many more there are.
+
+    Example:
+        >>> some(["a", "b", "c"], 2), some(["a"], 2)
+        ('a, b and 1 more', 'a')
+    """
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + rest
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from widthwise.core.errors import some
 from widthwise.core.params import Params
 from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing import WidthSpace
@@ -78,5 +79,4 @@ def _channels(kept: Sequence[int]) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    rest = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return ", ".join(texts[:NAMED]) + rest if texts else "none"
+    return some(texts, NAMED) or "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from widthwise.core.errors import ConfigError
+from widthwise.core.errors import ConfigError, some
 from widthwise.engine import Federation, RunResult, Sink, run_federation
 from widthwise.slicing import WidthSpace, trace
 from widthwise.studies.config import RunConfig
@@ -69,8 +69,7 @@ def trace_task(config: RunConfig, task: Task) -> WidthSpace:
 def _refuse_running_statistics(config: RunConfig, model: nn.Module, task: Task) -> None:
     if config.training.batch_norm != "refuse" and config.privacy is None:
         return
-    names = list(running_statistics(model, task.example_inputs()))
-    found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    found = some(list(running_statistics(model, task.example_inputs())), most=3)
     if found and config.training.batch_norm == "refuse":
         raise ConfigError(
             f"training.batch_norm is 'refuse', but the model has running statistics ({found}) "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from widthwise.allocation import Population
-from widthwise.core.errors import ConfigError
+from widthwise.core.errors import ConfigError, some
 from widthwise.core.seeds import SeedTree
 from widthwise.engine import RunResult, load_run
 from widthwise.engine.costs import spent_per_head
@@ -103,15 +103,14 @@ def refuse_other(config: RunConfig, treatment: RunConfig) -> None:
         name for name in {**ours, **theirs} if name.startswith(shared) and ours.get(name) != theirs.get(name)
     ]
     if differing:
-        told = ", ".join(f"{name} {theirs.get(name)} (here {ours.get(name)})" for name in differing[:_SHOWN])
-        more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+        told = some([f"{name} {theirs.get(name)} (here {ours.get(name)})" for name in differing], _SHOWN)
         rule = (
             "must have the same clients, cohorts and rounds"
             if config.control is None
             else "differs from its treatment in the allocation only"
         )
         raise ConfigError(
-            f"{key} is {config.matched_to!r}, but a matched run {rule}, and that run has {told}{more}. "
+            f"{key} is {config.matched_to!r}, but a matched run {rule}, and that run has {told}. "
             "Use that run's configuration here, or name another run."
         )
 
