@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from widthwise.aggregation.sums import WeightedSum, doubles
+from widthwise.aggregation.sums import WeightedSum
 from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
 from widthwise.core.params import Params, first_non_finite
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
-from widthwise.core.recycled import Block, fresh
+from widthwise.core.recycled import Block, fresh, tensor_in
 
 MODELS, MOST = 8, 32
 """Updates wait to be summed in one go until they are as large as so many models, or as many as that: a total
@@ -132,7 +132,7 @@ class CoordinateMean:
 
     def _flat(self) -> Tensor:
         """Return numbers of any value, one for each coordinate of the model."""
-        return doubles(self._size, self._memory)
+        return tensor_in(self._memory, self._size, torch.float64)
 
     def _by_name(self, flat: Tensor) -> Params:
         parts = torch.split(flat, [math.prod(shape) for shape in self._shapes.values()])

@@ -10,16 +10,11 @@ import torch
 from torch import Tensor
 
 from widthwise.core.params import Params
-from widthwise.core.recycled import Block, fresh
+from widthwise.core.recycled import Block, fresh, tensor_in
 from widthwise.core.threads import one_thread
 
 BUFFER = 2**20
 """Coordinates that are widened in one step, of all updates together: 8 MiB, which stay in the caches."""
-
-
-def doubles(count: int, memory: Callable[[int], Block]) -> Tensor:
-    """Return float64 numbers of any value that lie in such memory."""
-    return torch.frombuffer(memory(8 * count + 8), dtype=torch.float64)[:count]
 
 
 class WeightedSum:
@@ -35,7 +30,8 @@ class WeightedSum:
     """
 
     def __init__(self, size: int, memory: Callable[[int], Block] = fresh) -> None:
-        self._wide, self._sum = doubles(BUFFER, memory), doubles(size, memory)
+        self._wide = tensor_in(memory, BUFFER, torch.float64)
+        self._sum = tensor_in(memory, size, torch.float64)
         # Making a view takes as long as widening some thousand coordinates.
         self._places = lru_cache(maxsize=64)(partial(_places, self._wide))
 

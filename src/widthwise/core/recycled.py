@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Block = NDArray[np.uint8]
 
@@ -16,6 +18,11 @@ def fresh(size: int) -> Block:
     """Return ``size`` bytes of any content, aligned as torch aligns tensors."""
     block: Block = torch.empty(size, dtype=torch.uint8).numpy()
     return block
+
+
+def tensor_in(memory: Callable[[int], Block], count: int, dtype: torch.dtype) -> Tensor:
+    """Return ``count`` numbers of any value that lie in a block of such memory, also where they are none."""
+    return torch.frombuffer(memory((count + 1) * dtype.itemsize), dtype=dtype)[:count]
 
 
 class Recycled:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from widthwise.core.params import Params
 from widthwise.core.records import Answer, ClientReport, CompressedReport, Mask, SliceSpec, SummedReports
-from widthwise.core.recycled import Block, fresh
+from widthwise.core.recycled import Block, fresh, tensor_in
 
 Memory = bytearray | memoryview
 """What a message lies in: writable, so that tensors can be seen in it."""
@@ -100,9 +100,9 @@ def unpack(data: Memory, memory: Callable[[int], Block] = fresh) -> tuple[dict[s
             dtype = getattr(torch, kind)
             places.append((group, name, dtype, shape, end, end := end + math.prod(shape) * dtype.itemsize))
             end = _aligned(end)
-    block = torch.frombuffer(memory(max(1, end)), dtype=torch.uint8)
+    block = tensor_in(memory, end, torch.uint8)
     if end:
-        block[:end].copy_(torch.frombuffer(data, dtype=torch.uint8, count=end, offset=start))
+        block.copy_(torch.frombuffer(data, dtype=torch.uint8, count=end, offset=start))
     found: dict[str, Params] = {group: {} for group in groups}
     for group, name, dtype, shape, first, last in places:
         found[group][name] = block[first:last].view(dtype).view(shape)
