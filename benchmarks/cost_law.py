@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 
 from widthwise.core.records import Cohort
-from widthwise.engine import EXECUTORS, Federation
-from widthwise.engine.disk import Disk
-from widthwise.engine.round import Broadcast, RoundPlan, assignments
+from widthwise.engine import Federation
+from widthwise.engine.round import RoundPlan
 from widthwise.engine.state import ServerState
-from widthwise.engine.worker import ClientRunner
 from widthwise.tasks import MODELS
 
 from .common import Document, Row, grid, in_turn, main
-from .synthetic import DIGITS, IMAGES, TEXT, Work
+from .synthetic import DIGITS, IMAGES, TEXT, Work, trains_here
 
 WIDTHS = (1.0, 0.75, 0.5, 0.25)
 PRECISIONS = ("fp32", "bf16")
@@ -68,15 +64,12 @@ def _ratios(work: Work, precision: str, repeats: int) -> Iterator[Row]:
 
 def _epochs(fed: Federation) -> Callable[[float], None]:
     """Return what trains all clients at a width."""
-    task, state = fed.task, ServerState.initial(fed)
-    runner = ClientRunner(task.train, task.partition, fed.space, fed.method.objective, fed.engine.stack)
-    executor, everybody = EXECUTORS["serial"].value(runner, 1), tuple(range(task.num_clients))
+    task, state, train = fed.task, ServerState.initial(fed), trains_here(fed)
+    everybody = tuple(range(task.num_clients))
     samples = dict(zip(everybody, task.partition.sizes().tolist(), strict=True))
 
     def epoch(width: float) -> None:
-        plan = RoundPlan(Cohort(0, everybody), dict.fromkeys(everybody, width), samples)
-        handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
-        deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
+        train(state, RoundPlan(Cohort(0, everybody), dict.fromkeys(everybody, width), samples))
 
     return epoch
 

@@ -14,10 +14,10 @@ import argparse
 import os
 import statistics
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read by torch when it is imported: no line per profile
 
@@ -25,15 +25,14 @@ import torch
 from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from widthwise.engine import EXECUTORS, Federation
-from widthwise.engine.disk import Disk
-from widthwise.engine.round import Broadcast, assignments, plan_round
+from widthwise.engine import Federation
+from widthwise.engine.round import plan_round
 from widthwise.engine.state import ServerState
-from widthwise.engine.worker import ClientRunner
 
 from .common import Document, Row, grid, in_turn, main
 from .peers.widthwise_peer import federation
 from .peers.work import SETTINGS, Job
+from .synthetic import trains_here
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PARTS = {
@@ -64,17 +63,8 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 
 def _round(fed: Federation) -> Callable[[], None]:
     """Return what trains the cohort of the first round."""
-    runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
-    )
-    executor = EXECUTORS["serial"].value(runner, 1)
     plan, state = plan_round(fed, ServerState.initial(fed))
-
-    def train() -> None:
-        handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
-        deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
-
-    return train
+    return partial(trains_here(fed), state, plan)
 
 
 def _profiled(train: Callable[[], None], repeats: int) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +19,11 @@ import torch
 
 from widthwise.core.records import RoundRecord
 from widthwise.core.seeds import SeedTree
-from widthwise.engine import EngineConfig, Federation, run_federation
+from widthwise.engine import EXECUTORS, EngineConfig, Federation, run_federation
+from widthwise.engine.disk import Disk
+from widthwise.engine.round import Broadcast, RoundPlan, assignments
+from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
 from widthwise.slicing import trace
 from widthwise.tasks import (
@@ -123,6 +128,20 @@ class Work:
             return PooledPartition(order, self.samples, self.clients)
         total = self.clients * self.samples
         return ListedPartition(torch.arange(0, total + 1, self.samples), torch.arange(total))
+
+
+def trains_here(fed: Federation) -> Callable[[ServerState, RoundPlan], None]:
+    """Return what trains the clients of a plan by the serial executor, and lets their updates go."""
+    runner = ClientRunner(
+        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
+    )
+    executor = EXECUTORS["serial"].value(runner, 1)
+
+    def train(state: ServerState, plan: RoundPlan) -> None:
+        handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
+        deque(executor.run(Broadcast.of(state), handed_out), maxlen=0)
+
+    return train
 
 
 def random_samples(signature: Signature, count: int) -> Dataset:
