@@ -17,6 +17,9 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 ModuleFor = Callable[[SliceSpec], nn.Module]
 """A spec -> a dense module of that spec, whose parameters the caller overwrites."""
 
+StackedForward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+"""(parameters [K, ...] by name, inputs [K, B, ...]) -> class scores [K, B, classes] of K modules."""
+
 
 class Space(Protocol):
     """The part of ``slicing.WidthSpace`` that the other rooms use."""
@@ -50,6 +53,9 @@ class Space(Protocol):
 
     def module(self, spec: SliceSpec) -> nn.Module:
         """Return a fresh dense module of ``spec`` with uninitialised parameters."""
+
+    def stacked(self, module: nn.Module) -> StackedForward:
+        """Return the forward, in training mode, of several modules of the shapes of one."""
 
 
 class Samples(Protocol):

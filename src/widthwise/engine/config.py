@@ -24,8 +24,9 @@ class EngineConfig(BaseModel):
         address: The Ray cluster that the executor ``ray`` joins: ``auto`` or host:port. None: one of its own
             on this machine.
         precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
-        stack: How many clients of one shape are trained together, at most, where the model treats each sample
-            on its own and the objective is plain SGD: the results of single clients, to rounding. 1: none.
+        stack: How many clients go to a worker together, at most: trained at once where the model treats each
+            sample on its own and the objective is plain SGD; summed there where they train little and only
+            the mean is asked for. The results of single clients, to rounding. 1: none.
         eval_every: Evaluate the global model every so many rounds; the last round always.
         eval_tiers_every: Evaluate every tier's sub-model every so many rounds; 0: at the end only.
         eval_batch_size: Samples per evaluation batch.

@@ -170,8 +170,8 @@ def _told(assignments: Iterator[Assignment], client: int) -> Assignment:
 def _notes(fed: Federation, assignments: Sequence[Assignment], answer: SummedReports) -> Iterator[Trained]:
     # Clients of one slice cost the same for as many samples.
     costs = {n: client_cost(fed, assignments[0], n) for n in set(answer.num_examples)}
-    for i, n, loss in zip(answer.client_ids, answer.num_examples, answer.losses, strict=True):
-        yield Trained(i, answer.spec.width, n, loss, costs[n])
+    for one, n, loss in zip(assignments, answer.num_examples, answer.losses, strict=True):
+        yield Trained(one.client_id, one.spec.width, n, loss, costs[n])
 
 
 def _received(

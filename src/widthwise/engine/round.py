@@ -13,6 +13,7 @@ from widthwise.core.device import upload
 from widthwise.core.params import Params, clone
 from widthwise.core.records import ClientTask, Cohort, LocalConfig, SliceSpec
 from widthwise.core.threads import one_thread
+from widthwise.core.traits import Trait
 from widthwise.engine.disk import Disk
 from widthwise.engine.federation import Federation
 from widthwise.engine.state import ServerState
@@ -143,10 +144,14 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
     measured = method.estimator is not None and method.estimator.due(t)
     alone = bool(states or measured or fed.compression or fed.privacy)
     seeds, selection = fed.seeds.at("client", t), fed.seeds.at("selection")
+    # Slices of one width that lie inside each other are the same, and clients of one width are neighbours.
+    own_slices = Trait.COMMON not in method.selector.traits
+    spec: SliceSpec | None = None
     for i, width in plan.widths.items():
         capacity = float(fed.task.capacities[i])
         moment = Moment(i, t, selection, state.params)
-        spec = select(fed, width, moment)
+        if spec is None or own_slices or spec.width != width:
+            spec = select(fed, width, moment)
         context = fed.method.objective.context_width(width, capacity)
         yield Assignment(
             client_id=i,

@@ -10,12 +10,16 @@ import importlib
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from widthwise.core.outputs import logits_of
+from widthwise.core.protocols import StackedForward
 from widthwise.slicing.ir import (
     BATCH,
     BatchSize,
@@ -30,6 +34,7 @@ from widthwise.slicing.ir import (
     transform,
 )
 from widthwise.slicing.kernels import KERNELS
+from widthwise.slicing.stacked import form_of, has_forms
 
 _FORWARD, _SIZES = "widthwise.forward", "widthwise.sizes"
 
@@ -45,6 +50,7 @@ class Forward:
     def __init__(self, programs: Sequence[Program], tensors: Sequence[Tensor]) -> None:
         self.programs = tuple(programs)
         self.arguments = tuple(name.strip("<>") for name in self.programs[0].inputs)
+        self._parameters = tuple(t.name for t in tensors if t.parameter)
         self._dtype_of = next((t.name for t in tensors if t.parameter and t.dtype.is_floating_point), "")
 
     @cached_property
@@ -52,12 +58,23 @@ class Forward:
         """The compiled programs: functions of a module, its sizes and the inputs."""
         return [_compiled(program, index, self._dtype_of) for index, program in enumerate(self.programs)]
 
+    @cached_property
+    def stacked(self) -> Callable[..., torch.Tensor] | None:
+        """The program in training mode for a stack of sub-models, if each of its steps has a form for it.
+
+        A function of parameters [K, ...] by name, sizes and the input [K, B, ...].
+        """
+        if not has_forms(self.programs[0], self._parameters):
+            return None
+        function = _compiled(self.programs[0], 0, self._dtype_of, stacked=True)
+        return partial(function, None)
+
     def sizes(self, counts: Mapping[str, int]) -> list[tuple[int, ...]]:
         """Return for each program the sizes that its code looks up, where each group has so many channels."""
         return [tuple(_number(leaf, counts) for leaf in _sizes(program)) for program in self.programs]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "functions"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("functions", "stacked")}
 
     def __deepcopy__(self, memo: Any) -> Forward:
         return self
@@ -83,6 +100,25 @@ class SubModel(nn.Module):
             inputs = _by_position(forward.arguments[len(inputs) :], inputs, named)
         mode = 0 if self.training else -1
         return forward.functions[mode](self, self.__dict__[_SIZES][mode], *inputs)
+
+
+def stacked_forward(module: nn.Module) -> StackedForward:
+    """Return the forward of K sub-models of one shape in training mode.
+
+    Returns:
+        A function of their parameters [K, ...] by name and of their inputs [K, B, ...] that returns their
+        class scores [K, B, classes].
+    """
+    forward: Forward = module.__dict__[_FORWARD]
+    if function := forward.stacked:
+        sizes = module.__dict__[_SIZES][0]
+        return lambda params, inputs: function(params, sizes, inputs)
+
+    def scores(params: Mapping[str, torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
+        return logits_of(functional_call(module, dict(params), (inputs,)))
+
+    # Torch's other kernels of attention are not batched: they would run client by client.
+    return sdpa_kernel(SDPBackend.MATH)(torch.vmap(scores))
 
 
 def _by_position(names: Sequence[str], inputs: Any, named: Mapping[str, torch.Tensor]) -> Any:
@@ -166,16 +202,17 @@ def _number(leaf: Size | GroupCount, counts: Mapping[str, int]) -> int:
     return leaf.at(counts) // BATCH if _has_batch(leaf) else leaf.at(counts)
 
 
-def _compiled(program: Program, index: int, dtype_of: str) -> Callable[..., Any]:
-    code = _graph(program, index, dtype_of).python_code("self")
+def _compiled(program: Program, index: int, dtype_of: str, stacked: bool = False) -> Callable[..., Any]:
+    code = _graph(program, index, dtype_of, stacked).python_code("self")
     scope = dict(code.globals)
     exec(compile(code.src, "<forward of a sub-model>", "exec"), scope)
     function: Callable[..., Any] = scope["forward"]
     return function
 
 
-def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
+def _graph(program: Program, index: int, dtype_of: str, stacked: bool) -> fx.Graph:
     graph = fx.Graph()
+    own = graph.placeholder("tensors") if stacked else None
     sizes = graph.placeholder("sizes")
     values = {name: graph.placeholder(f"input_{i}") for i, name in enumerate(program.inputs)}
     first, looked_up = values[program.inputs[0]], itertools.count()
@@ -183,7 +220,7 @@ def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
 
     def batch_size(times: Any) -> Any:
         if not batch:
-            batch.append(graph.call_function(torch.Tensor.size, (first, 0)))
+            batch.append(graph.call_function(torch.Tensor.size, (first, int(stacked))))
         return batch[0] if times == 1 else graph.call_function(operator.mul, (batch[0], times))
 
     def bind(leaf: Any) -> Any:
@@ -191,7 +228,11 @@ def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
             case Ref(name):
                 if name not in values:
                     stored = _constant(name, index) if name in program.constants else name
-                    values[name] = graph.get_attr(stored)
+                    values[name] = (
+                        graph.call_function(operator.getitem, (own, stored))
+                        if own is not None
+                        else graph.get_attr(stored)
+                    )
                 return values[name]
             case Size() | GroupCount():
                 number = graph.call_function(operator.getitem, (sizes, next(looked_up)))
@@ -209,7 +250,8 @@ def _graph(program: Program, index: int, dtype_of: str) -> fx.Graph:
 
     for step in program.steps:
         args, kwargs = transform((step.args, step.kwargs), bind)
-        value = graph.call_function(function_of(step.op), tuple(args), kwargs)
+        function = (stacked and form_of(step.op)) or function_of(step.op)
+        value = graph.call_function(function, tuple(args), kwargs)
         values[step.name] = graph.call_method("detach", (value,)) if step.detached else value
     graph.output(transform(program.output, bind))
     return graph

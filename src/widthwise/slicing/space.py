@@ -13,13 +13,14 @@ from torch import nn
 
 from widthwise.core.errors import SliceError, unknown_name
 from widthwise.core.params import Params, clone
+from widthwise.core.protocols import StackedForward
 from widthwise.core.records import SliceSpec
 from widthwise.slicing.calling import placed_tensors
 from widthwise.slicing.describe import describe
 from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
 from widthwise.slicing.plan import Cut, cut
-from widthwise.slicing.program import Forward, build
+from widthwise.slicing.program import Forward, build, stacked_forward
 
 T = TypeVar("T")
 _PLANS_KEPT = 128  # plans of so many specs are remembered; a selector may make a new spec every round
@@ -267,6 +268,13 @@ class WidthSpace:
             for name, layout in self._layouts.items()
         }
         return self.assemble(values, spec)
+
+    def stacked(self, module: nn.Module) -> StackedForward:
+        """Return the forward of K sub-models of the shapes of one, in training mode (``stacked_forward``).
+
+        A function of parameters [K, ...] by name and inputs [K, B, ...]; it returns scores [K, B, classes].
+        """
+        return stacked_forward(module)
 
     def extract(self, model: nn.Module, spec: SliceSpec) -> nn.Module:
         """Return a dense sub-model with copies of the model's kept values, in the model's mode.

@@ -9,14 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from widthwise.core.device import download, upload
 from widthwise.core.errors import DivergenceError
-from widthwise.core.outputs import logits_of
 from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask, SummedReports
@@ -68,14 +65,13 @@ def train_stack(
     optimizer = torch.optim.SGD(
         trained, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
     )
-    forward = torch.vmap(lambda weights, x: logits_of(functional_call(module, weights, (x,))))
+    forward = space.stacked(module)
     losses: list[Tensor] = []
     sizes: list[Tensor] = []
     for picked, shares in _steps(tasks, indices, device):
         inputs, targets = dataset.batch(picked.flatten())
         optimizer.zero_grad()
-        # Torch's other kernels of attention are not batched: they would run client by client.
-        with autocast(config.precision, device), sdpa_kernel(SDPBackend.MATH):
+        with autocast(config.precision, device):
             scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
             each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
             loss = (each.view(picked.shape) * shares).sum(1)
@@ -125,9 +121,10 @@ def _steps(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each step the samples of all clients [K, B] and their weights: 1 / batch size, or 0."""
     config = tasks[0].config
-    samples = [len(own) for own in indices]
-    held = pad_sequence(list(indices), batch_first=True)
-    sizes = torch.tensor([batch_sizes(n, config.batch_size) for n in samples])
+    samples = [own.numel() for own in indices]
+    held = _padded(indices)
+    batches = {n: batch_sizes(n, config.batch_size) for n in set(samples)}
+    sizes = torch.tensor([batches[n] for n in samples])
     starts, largest = sizes.cumsum(1) - sizes, sizes.amax(0).tolist()
     generator = torch.Generator()
     for epoch in range(config.local_epochs):
@@ -136,13 +133,20 @@ def _steps(
             torch.randperm(n, generator=generator.manual_seed(seed))
             for n, seed in zip(samples, seeds, strict=True)
         ]
-        order = held.gather(1, pad_sequence(orders, batch_first=True))
+        order = held.gather(1, _padded(orders))
         steps: list[tuple[Tensor, Tensor]] = []
         for start, size, most in zip(starts.T.unsqueeze(2), sizes.T.unsqueeze(2), largest, strict=True):
             place = torch.arange(most)
             picked = order.gather(1, (start + place).clamp(max=order.shape[1] - 1))
             steps.append((picked, (place < size) / size))
         yield from upload(steps, device)
+
+
+def _padded(rows: Sequence[Tensor]) -> Tensor:
+    """Return rows in one tensor [K, length of the longest], zeros behind the shorter ones."""
+    if len({row.numel() for row in rows}) == 1:
+        return torch.stack(list(rows))  # what is to be padded is copied row by row, which takes much longer
+    return pad_sequence(list(rows), batch_first=True)
 
 
 def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
