@@ -2,7 +2,8 @@
 
 A benchmark is a module with ``rows(options)``, which measures and yields one row of figures at a time, and
 ``table(document)``, which writes a result as Markdown. A result is a JSON document: ``environment`` (machine,
-commit, command, versions, threads), ``load`` (the machine's before the start) and ``rows``.
+commit, command, versions, threads), ``bfloat16`` (whether the CPU has instructions for it), ``load`` (the
+machine's before the start) and ``rows``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from widthwise.core.device import CPU, has_bfloat16
 from widthwise.engine.environment import environment
 from widthwise.engine.files import write_json
 
@@ -55,15 +57,33 @@ def result_file(text: str) -> Path:
 
 def new_document() -> Document:
     """Return a result without rows."""
-    return {"environment": environment(), "load": os.getloadavg()[0], "rows": []}
+    return {
+        "environment": environment(),
+        "bfloat16": has_bfloat16(CPU),
+        "load": os.getloadavg()[0],
+        "rows": [],
+    }
+
+
+def precisions() -> tuple[str, ...]:
+    """Return the precisions that are timed: not bf16 on a CPU that emulates it, ten times as slow as fp32."""
+    return ("fp32",) if has_bfloat16(CPU) is False else ("fp32", "bf16")
+
+
+def with_untried(text: str, document: Document) -> str:
+    """Return the text of a benchmark that times ``precisions()``, and why bf16 is missing where it is."""
+    if document.get("bfloat16") is not False:
+        return text
+    return f"{text}\n\nbf16 was not tried: this CPU has no instructions for bfloat16."
 
 
 def provenance(document: Document) -> str:
     """Return where a result comes from."""
     machine = document["environment"]
+    bfloat16 = {True: ", native bfloat16", False: ", no bfloat16"}.get(document.get("bfloat16"), "")
     load = f", load {document['load']:.1f} before the start" if "load" in document else ""
     return (
-        f"{machine['processor']}, {machine['cores']} cores ({machine['cpu_capability']}){load}, "
+        f"{machine['processor']}, {machine['cores']} cores ({machine['cpu_capability']}{bfloat16}){load}, "
         f"Python {machine['python']}, torch {machine['packages']['torch']}, commit `{machine['commit']}`, "
         f"{machine['time'].partition('T')[0]}"
     )

@@ -20,11 +20,10 @@ from widthwise.engine.round import RoundPlan
 from widthwise.engine.state import ServerState
 from widthwise.tasks import MODELS
 
-from .common import Document, Row, grid, in_turn, main
+from .common import Document, Row, grid, in_turn, main, precisions, with_untried
 from .synthetic import DIGITS, IMAGES, TEXT, Work, trains_here
 
 WIDTHS = (1.0, 0.75, 0.5, 0.25)
-PRECISIONS = ("fp32", "bf16")
 PAPER, TARGETS = "cnn", {0.25: 0.11, 0.5: 0.30}  # the largest time ratios at its better precision
 SMALL = {"mlp": 100, "cnn-small": 20}  # so many clients, or there would be nothing to time
 
@@ -32,7 +31,7 @@ SMALL = {"mlp": 100, "cnn-small": 20}  # so many clients, or there would be noth
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure."""
     for name in SMALL if options.tiny else MODELS.names():
-        for precision in PRECISIONS:
+        for precision in precisions():
             yield from _ratios(_work(name), precision, repeats=1 if options.tiny else 5)
 
 
@@ -90,7 +89,7 @@ def table(document: Document) -> str:
                 *(f"{row['time_ratio']:.3f} ({row['mac_ratio']:.3f})" for row in others),
             )
         )
-    return grid(header, lines)
+    return with_untried(grid(header, lines), document)
 
 
 def headline(document: Document) -> str:

@@ -29,12 +29,12 @@ from widthwise.engine import Federation
 from widthwise.engine.round import plan_round
 from widthwise.engine.state import ServerState
 
-from .common import Document, Row, grid, in_turn, main
+from .common import Document, Row, grid, in_turn, main, precisions, with_untried
 from .peers.widthwise_peer import federation
 from .peers.work import SETTINGS, Job
 from .synthetic import trains_here
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PARTS = {
     "products": ("conv", "mm", "linear"),
     "normalisation": ("norm",),
@@ -51,13 +51,13 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
         setting = SETTINGS[name]
         if options.tiny:
             setting = replace(setting, clients=4, cohort=4, samples=2, batch_size=2)
-        for precision, dtype in PRECISIONS.items():
+        for precision in precisions():
             train = _round(federation(Job(setting, processes=1, threads=1, precision=precision)))
             yield {
                 "setting": name,
                 "precision": precision,
                 **_profiled(train, repeats=1 if options.tiny else 3),
-                "peak_gflops": _peak(dtype, size=64 if options.tiny else 2048),
+                "peak_gflops": _peak(DTYPES[precision], size=64 if options.tiny else 2048),
             }
 
 
@@ -135,7 +135,7 @@ def table(document: Document) -> str:
         )
         for row in document["rows"]
     )
-    return grid(header, lines)
+    return with_untried(grid(header, lines), document)
 
 
 if __name__ == "__main__":

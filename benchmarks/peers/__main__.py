@@ -18,7 +18,7 @@ from typing import Any
 
 from widthwise.engine.files import write_json
 
-from ..common import new_document, result_file
+from ..common import new_document, precisions, result_file
 from .runner import PEERS, Variant, commit_of, heterofl_checkout, measure, python_of
 from .table import best, faults, table
 from .work import SETTINGS, overhead
@@ -78,11 +78,11 @@ def _names(known: dict[str, Any]) -> Any:
 
 
 def _variants(peer: str, setting: str, rows: list[dict[str, Any]] | None) -> list[Variant]:
-    """Return what a peer tries: everything at first, then what was fastest at each precision."""
+    """Return what a peer tries: at first all that the CPU can do, then what was fastest at each precision."""
     if len(SETTINGS[setting].widths) > 1 and not PEERS[peer].slices:
         return []
     if rows is None:
-        return list(PEERS[peer].variants)
+        return [variant for variant in PEERS[peer].variants if variant.precision in precisions()]
     chosen = [r[0] for r in best(rows) if r[0]["setting"] == setting and r[0]["peer"] == peer]
     return [Variant(row["processes"], row["threads"], row["precision"]) for row in chosen]
 

@@ -40,7 +40,7 @@ class Peer:
     """One simulator.
 
     Attributes:
-        variants: What is tried; the best of each precision counts.
+        variants: What is tried, where the CPU has its precision; the best of each precision counts.
         slices: Whether clients may train slices of the model.
     """
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from ..common import Document, Row, grid
+from ..common import Document, Row, grid, with_untried
 
 HEADER = (
     "peer",
@@ -69,7 +69,7 @@ def fastest_first(document: Document, setting: str) -> list[list[Row]]:
 
 def table(document: Document) -> str:
     """Return the versions and the tables of a measurement, one for each setting, the fastest first."""
-    parts = [_versions(document)]
+    parts = [with_untried(_versions(document), document)]
     for name, what in document["settings"].items():
         here = fastest_first(document, name)
         if not here:

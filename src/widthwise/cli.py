@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from widthwise.cli_deploy import deploy
-from widthwise.cli_errors import Commands, explained, save_on_sigterm, say
+from widthwise.cli_errors import Commands, explained, save_on_sigterm, say, warn
 from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes, register
 from widthwise.cli_options import DataDir, Json
@@ -57,6 +57,7 @@ def run(
     overrides = [*chosen, *(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     settings = load_config(config, overrides)
     folder = out or settings.folder(config.stem)
+    warn([settings.engine.warning])
     if dry_run:
         planned = [PlannedRun(folder, settings.method["name"], settings)]
         workers = 1 if settings.engine.executor == "serial" else settings.engine.workers
@@ -65,8 +66,7 @@ def run(
     result = _train(build(settings, data_dir), folder, resume)
     page = build_report([folder], folder / "report.html")
     show(results_table([result]), result.result, json)
-    for line in unmet_budgets([result]):
-        say("warning", line)
+    warn(unmet_budgets([result]))
     if spent := (result.result or {}).get("privacy"):
         say(
             "privacy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -62,6 +62,13 @@ class Commands(TyperGroup):
 def say(kind: str, message: object) -> None:
     """Print a message on stderr."""
     print(f"{kind}: {message}", file=sys.stderr)
+
+
+def warn(lines: Iterable[str | None]) -> None:
+    """Print each warning once on stderr; None is none."""
+    for line in dict.fromkeys(lines):
+        if line is not None:
+            say("warning", line)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from widthwise.cli_errors import interrupted, say
+from widthwise.cli_errors import interrupted, say, warn
 from widthwise.cli_estimate import show_estimate
 from widthwise.cli_inspect import coverage_notes
 from widthwise.cli_options import DataDir, Json
@@ -58,6 +58,7 @@ def study(
     folder = out or Path("runs") / "-".join(filter(None, [Path(name).stem, profile]))
     planned = plan(chosen, folder)
     jobs = min(jobs or os.cpu_count() or 1, len(planned))
+    warn(run.config.engine.warning for run in planned)
     if dry_run:
         show_estimate(planned, folder, jobs, data_dir, json)
         return
@@ -94,8 +95,7 @@ def study(
         "report": str(page) if results else None,
     }
     show(results_table(results), data, json)
-    for line in unmet_budgets(results):
-        say("warning", line)
+    warn(unmet_budgets(results))
     if failed:
         say("error", f"{len(failed)} of {len(outcomes)} runs failed; run the same command to try them again.")
     if results:  # after the results, which are worth more

@@ -17,7 +17,8 @@ from widthwise.engine.environment import environment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # benchmarks are no package that is installed
 
-from benchmarks.common import grid, in_turn
+from benchmarks import common
+from benchmarks.common import grid, in_turn, new_document, precisions, provenance, with_untried
 from benchmarks.memory import descendants, peak_bytes, proportional_bytes
 from benchmarks.synthetic import DIGITS, TEXT, Watch, Work, in_fresh_processes, watched
 
@@ -41,6 +42,32 @@ def test_in_turn_runs_the_ways_alternately_and_leaves_the_first_run_out() -> Non
 
 def test_grid_is_a_table_of_markdown() -> None:
     assert grid(("a", "b"), [(1, "x"), (2, "y")]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2 | y |"
+
+
+@pytest.mark.parametrize(
+    ("known", "timed", "machine", "said"),
+    [
+        (True, ("fp32", "bf16"), ", native bfloat16)", "| a |"),
+        (None, ("fp32", "bf16"), ")", "| a |"),
+        (
+            False,
+            ("fp32",),
+            ", no bfloat16)",
+            "| a |\n\nbf16 was not tried: this CPU has no instructions for bfloat16.",
+        ),
+    ],
+)
+def test_bf16_is_timed_where_the_cpu_has_it_and_the_result_says_whether_it_has(
+    known: bool | None, timed: tuple[str, ...], machine: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "has_bfloat16", lambda device: known)
+    assert precisions() == timed
+    document = new_document()
+    assert f"({torch.backends.cpu.get_cpu_capability()}{machine}, load " in provenance(document)
+    assert with_untried("| a |", document) == said
+    del document["bfloat16"]  # as in results of older versions
+    assert with_untried("| a |", document) == "| a |"
+    assert f"({torch.backends.cpu.get_cpu_capability()}), load " in provenance(document)
 
 
 def test_memory_counts_the_whole_process_tree() -> None:

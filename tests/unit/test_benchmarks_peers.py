@@ -18,7 +18,10 @@ from widthwise.tasks import Signature, resolve_model
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # benchmarks are no package that is installed
 
+from benchmarks import common, figures  # noqa: E402
 from benchmarks.peers import bare_peer, widthwise_peer  # noqa: E402
+from benchmarks.peers.__main__ import _variants  # noqa: E402
+from benchmarks.peers.runner import PEERS, Variant  # noqa: E402
 from benchmarks.peers.table import best, faults, headline, table  # noqa: E402
 from benchmarks.peers.work import (  # noqa: E402
     SETTINGS,
@@ -150,6 +153,26 @@ def test_headline_compares_with_the_fastest_other_simulator() -> None:
     assert headline({**DOCUMENT, "rows": rows}) == (
         "speed as a multiple of the fastest other simulator's: C 3.00 in bf16, 2.50 in fp32 (other)."
     )
+
+
+@pytest.mark.parametrize("known", [True, False, None])
+def test_peers_try_bf16_where_the_cpu_has_it(known: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "has_bfloat16", lambda device: known)
+    tried = {(peer, v.precision) for peer in PEERS for v in _variants(peer, "C", None)}
+    in_bf16 = set() if known is False else {("bare", "bf16"), ("widthwise", "bf16")}
+    assert tried == {(peer, "fp32") for peer in PEERS} | in_bf16
+    assert _variants("widthwise", "A", None)[:2] == [Variant(1, 1), Variant(2, 1)]
+
+
+def test_a_comparison_without_bf16_says_why_and_is_shown_and_drawn() -> None:
+    document = {**DOCUMENT, "bfloat16": False, "rows": [*ROWS, row("widthwise", 1, 550.0)]}
+    assert table(document).startswith(
+        "heterofl 0123456789ab, torch 2.13.0; medians of 3 repeats in turn.\n\n"
+        "bf16 was not tried: this CPU has no instructions for bfloat16.\n\n**C**: small."
+    )
+    assert headline(document).endswith("C 2.50 in fp32 (other).")
+    drawn = figures.peers({**document, "settings": {"C": "small"}})
+    assert drawn.alt.endswith("C: bare fp32 110, other fp32 220, widthwise fp32 550.")
 
 
 def test_faults_name_what_did_not_do_the_work() -> None:

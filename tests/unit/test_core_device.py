@@ -1,11 +1,23 @@
-"""One transfer for many tensors, and random numbers that leave no trace."""
+"""One transfer for many tensors, random numbers that leave no trace, instructions for bfloat16."""
 
 from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 
-from widthwise.core.device import ALIGNMENT, CPU, carried, download, seeded, upload, working_on
+from widthwise.core.device import (
+    ALIGNMENT,
+    CPU,
+    carried,
+    download,
+    has_bfloat16,
+    seeded,
+    upload,
+    working_on,
+)
 
 ODD = [
     torch.arange(6.0).view(2, 3).t(),  # not contiguous
@@ -87,3 +99,41 @@ def test_working_on_the_cpu_changes_no_setting() -> None:
     before = torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
     with working_on(CPU):
         assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32) == before
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"avx512_bf16": False, "avx_ne_convert": True}, True),  # laptops without AVX512
+        ({"neon": True, "bf16": False, "sve_bf16": False}, False),
+        ({"neon": True, "bf16": True}, True),
+        ({"architecture": "ppc64le", "num_sockets": 1}, None),
+    ],
+)
+def test_bfloat16_of_a_cpu_is_what_torch_knows_of_its_instructions(
+    known: dict[str, Any], expected: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert has_bfloat16(CPU) is expected
+
+
+def test_bfloat16_is_unknown_where_torch_does_not_tell_or_the_device_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert has_bfloat16(torch.device("meta")) is None
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert has_bfloat16(CPU) is None
+
+
+def test_bfloat16_of_a_gpu_is_asked_of_that_gpu_and_leaves_emulation_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(asked.append(device)))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    second = torch.device("cuda", 1)
+    assert has_bfloat16(second) is False
+    assert asked == [second]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 
@@ -130,3 +131,13 @@ def test_node_keeps_its_data_from_one_message_to_the_next(file):
     first = site_of(file, grid.contexts[7])
     assert site_of(file, grid.contexts[8]) is first
     assert first.task is first.task
+
+
+@pytest.mark.parametrize(("precision", "lines"), [("fp32", 0), ("bf16", 1)])
+def test_node_logs_once_that_it_emulates_bf16(file, precision, lines, monkeypatch, caplog):
+    monkeypatch.setattr("widthwise.engine.config.has_bfloat16", lambda device: False)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid = FakeGrid(client_app(file), {7: {"partition-id": 0}}, {"engine.precision": precision})
+    site = site_of(file, grid.contexts[7])
+    assert site.runner is site.runner
+    assert sum("this CPU has no instructions for bfloat16" in line for line in caplog.messages) == lines

@@ -17,6 +17,7 @@ from benchmarks import (  # noqa: E402
     aggregation,
     cohort,
     cost_law,
+    figures,
     overhead,
     page,
     precision,
@@ -155,6 +156,22 @@ def test_cost_law_headline_names_the_papers_network_at_both_precisions() -> None
         "0.25 (MACs 0.062) in fp32; 0.550 at width 0.5 (MACs 0.250), 0.300 at width 0.25 (MACs 0.062) in "
         "bf16 (aim, at the better precision: at most 0.11 at width 0.25 and 0.30 at width 0.5)."
     )
+
+
+def test_cost_law_without_bf16_says_why_and_is_shown_and_drawn() -> None:
+    found = [
+        {"model": "cnn", "precision": "fp32", "width": width, "ms_per_sample": 1.0, "gflops": 1.0}
+        | {"time_ratio": width, "mac_ratio": width**2}
+        for width in cost_law.WIDTHS
+    ]
+    result = {**document(*found), "bfloat16": False}
+    assert cost_law.table(result).endswith(
+        "| cnn | fp32 | 1 | 1 | 0.750 (0.562) | 0.500 (0.250) | 0.250 (0.062) |\n\n"
+        "bf16 was not tried: this CPU has no instructions for bfloat16."
+    )
+    assert "0.250 at width 0.25 (MACs 0.062) in fp32 (aim" in cost_law.headline(result)
+    (panel,) = figures.cost_law(result).figure.axes
+    assert panel.get_title() == "fp32"
 
 
 def test_scaling_takes_speed_ups_from_one_process_of_the_same_kind() -> None:

@@ -103,6 +103,24 @@ def test_hash_tells_devices_of_two_kinds_apart_and_not_two_of_one() -> None:
     assert dict(leaves(config(device="cuda:1").to_dict()))["engine.device"] == "cuda:1"  # but it is stored
 
 
+def test_warning_names_the_device_here_that_emulates_bf16(gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(2)
+    monkeypatch.setattr("widthwise.engine.config.has_bfloat16", {CPU: False, FIRST: True, SECOND: False}.get)
+    named = {"cpu": "but this CPU has no", "cuda": "but cuda:1 has no", "cuda:1": "but cuda:1 has no"}
+    for device, text in named.items():
+        assert text in str(EngineConfig(precision="bf16", device=device).warning)
+        assert EngineConfig(precision="fp32", device=device).warning is None
+    assert EngineConfig(precision="bf16", device="cuda:0").warning is None
+    assert "this CPU" in str(EngineConfig(precision="bf16", executor="ray").warning)
+    on_a_cluster = EngineConfig(precision="bf16", executor="ray", address="auto")
+    assert on_a_cluster.warning is None  # of its nodes nothing is known
+
+
+def test_warning_leaves_a_device_that_is_not_there_to_the_run(gpus) -> None:
+    gpus(0)
+    assert EngineConfig(precision="bf16", device="cuda").warning is None
+
+
 def test_workers_take_devices_in_turn() -> None:
     fed = build(config())
     found = (FIRST, SECOND)

@@ -1,4 +1,4 @@
-"""Where tensors lie: many of them moved in one copy, random numbers and kernels of a device.
+"""Where tensors lie: many of them moved in one copy, random numbers, kernels and instructions of a device.
 
 A CUDA device works on while Python makes the next step, as long as nobody asks it for a value. So a client's
 tensors travel twice only: ``upload`` waits for nothing, and ``download`` is the one place that waits.
@@ -23,6 +23,9 @@ CPU = torch.device("cpu")
 
 ALIGNMENT = 64
 """Bytes. Where torch's allocator puts tensors: what is computed from them must not depend on the way here."""
+
+BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "sve_bf16")
+"""Instructions of CPUs for bfloat16, as torch calls them: the first three of x86, the others of ARM."""
 
 
 def upload(values: T, device: torch.device) -> T:
@@ -106,6 +109,25 @@ def seeded(seed: int | None, device: torch.device = CPU) -> Iterator[None]:
             for index in own:
                 torch.cuda.default_generators[index].manual_seed(seed)
         yield
+
+
+def has_bfloat16(device: torch.device) -> bool | None:
+    """Return whether a device has instructions for bfloat16, None where torch does not know.
+
+    Every device takes bfloat16. One without such instructions converts each number to float32 and back, and
+    on a CPU oneDNN may leave convolutions to code that is made to be right, not fast: the paper's CNN then
+    trains more than ten times as slowly as in float32.
+
+    torch knows it of CPUs since it has ``torch.cpu.get_capabilities`` (2.8 has not), and on x86 and ARM only.
+    """
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
+        return None
+    known = torch.cpu.get_capabilities()
+    flags = [known[flag] for flag in BFLOAT16_FLAGS if flag in known]
+    return any(flags) if flags else None
 
 
 @contextmanager

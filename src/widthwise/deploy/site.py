@@ -9,6 +9,7 @@ from pathlib import Path
 from flwr.app import Context, Message, RecordDict
 
 from widthwise.core.errors import ConfigError, InputError
+from widthwise.deploy.exchange import LOG
 from widthwise.deploy.settings import configured
 from widthwise.deploy.wire import decode_task, encode_report, size_of
 from widthwise.engine.devices import devices
@@ -46,6 +47,8 @@ class Site:
     def runner(self) -> ClientRunner:
         """Trains, as a worker of a simulation would: on the device that the configuration means here."""
         config = self.config
+        if config.engine.warning is not None:
+            LOG.warning("%s", config.engine.warning)
         return ClientRunner(
             self.task.train,
             self.task.partition,

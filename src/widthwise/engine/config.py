@@ -7,7 +7,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from widthwise.engine.devices import default_workers, resolved
+from widthwise.core.device import CPU, has_bfloat16
+from widthwise.engine.devices import default_workers, present, resolved
 
 
 class EngineConfig(BaseModel):
@@ -23,7 +24,8 @@ class EngineConfig(BaseModel):
             most. Results do not depend on it.
         address: The Ray cluster that the executor ``ray`` joins: ``auto`` or host:port. None: one of its own
             on this machine.
-        precision: ``fp32``, or ``bf16`` (autocast of the forward pass).
+        precision: ``fp32``, or ``bf16`` (autocast of the forward pass), which is slower than ``fp32`` on a
+            device without instructions for it.
         stack: How many clients go to a worker together, at most: trained at once where the model treats each
             sample on its own and the objective is plain SGD; summed there where they train little and only
             the mean is asked for. The results of single clients, to rounding. 1: none.
@@ -73,6 +75,25 @@ class EngineConfig(BaseModel):
                 f"device is {self.device!r}, but Ray chooses the device of each actor. Write device: cuda"
             )
         return self
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether workers may be on other machines, whose devices are not known here."""
+        return self.executor == "ray" and self.address is not None
+
+    @property
+    def warning(self) -> str | None:
+        """What speaks against the precision on the devices here, None where nothing is known to."""
+        if self.precision != "bf16" or self.elsewhere:
+            return None
+        for device in present(self.device):
+            if has_bfloat16(device) is False:
+                return (
+                    f"engine.precision is 'bf16', but {'this CPU' if device == CPU else device} has no "
+                    "instructions for bfloat16 and emulates it, more slowly than float32. Set "
+                    "engine.precision to fp32: results differ by rounding only."
+                )
+        return None
 
 
 class DeployConfig(BaseModel):

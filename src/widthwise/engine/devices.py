@@ -38,6 +38,13 @@ def resolved(asked: str) -> str:
     return asked
 
 
+def present(asked: str) -> tuple[torch.device, ...]:
+    """Return which of the devices that are asked for this machine has."""
+    if asked == "cpu":
+        return (CPU,)
+    return tuple(device for device in cuda_devices() if asked in ("cuda", str(device)))
+
+
 def devices(asked: str, *, elsewhere: bool = False) -> tuple[torch.device, ...]:
     """Return the devices that workers take in turn: the CPU, one CUDA device, or all of them.
 
@@ -53,14 +60,11 @@ def devices(asked: str, *, elsewhere: bool = False) -> tuple[torch.device, ...]:
         >>> devices("cpu")
         (device(type='cpu'),)
     """
-    if asked == "cpu":
-        return (CPU,)
-    if elsewhere:
+    if asked != "cpu" and elsewhere:
         return (torch.device("cuda", 0),)
-    here = cuda_devices()
-    if found := tuple(device for device in here if asked in ("cuda", str(device))):
+    if found := present(asked):
         return found
-    names = ", ".join(map(str, here)) or "no CUDA device"
+    names = ", ".join(map(str, cuda_devices())) or "no CUDA device"
     raise ConfigError(
         f"device is {asked!r}, but torch {torch.__version__} finds {names} on this machine. "
         "Write auto to take what is there."

@@ -83,8 +83,7 @@ class Federation:
         Raises:
             ConfigError: if the configured one is not there.
         """
-        engine = self.engine
-        return devices(engine.device, elsewhere=engine.executor == "ray" and engine.address is not None)
+        return devices(self.engine.device, elsewhere=self.engine.elsewhere)
 
     @property
     def own_device(self) -> torch.device:

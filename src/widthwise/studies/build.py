@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def run(
     sinks: Sequence[Sink] = (),
     label: str | None = None,
 ) -> RunResult:
-    """Train one run.
+    """Train one run. Warns where ``engine.precision`` is slow on the device.
 
     Args:
         config: The run.
@@ -108,5 +109,7 @@ def run(
         InputError: for bad input; nothing has been written.
         RunError: if the run failed on the way.
     """
+    if config.engine.warning is not None:
+        warnings.warn(config.engine.warning, stacklevel=2)
     federation = build(config, Path(data_dir) if data_dir else None, label)
     return run_federation(federation, Path(out), resume=resume, sinks=sinks)
