@@ -9,6 +9,7 @@ Legend: K clients, B samples of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,30 @@ from torch import Tensor
 from widthwise.slicing.ir import BatchSize, Program, Ref, Step, references
 from widthwise.slicing.rules.base import find, schema_of
 from widthwise.slicing.rules.elementwise import elementwise
+
+
+class _Linear(torch.autograd.Function):
+    """Batched ``x @ weight.mT + bias``, with gradients of the weights that lie as the weights do.
+
+    Those that torch derives are transposed: they would be copied once more when they are stored.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        if bias is None:
+            return torch.bmm(x, weight.mT)
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, weight) = grads, ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(grad, weight) if of_x else None,
+            torch.bmm(grad.mT, x) if of_weight else None,
+            grad.sum(1) if of_bias else None,
+        )
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -27,8 +52,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: [K, out]
     """
     rows = x.flatten(1, -2)
-    turned = weight.mT
-    made = torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, turned)
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        rows, weight, bias = rows.to(dtype), weight.to(dtype), bias if bias is None else bias.to(dtype)
+    made: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return made.view(*x.shape[:-1], -1)
 
 
