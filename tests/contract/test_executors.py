@@ -83,6 +83,12 @@ def fed():
 
 
 @pytest.fixture(scope="module")
+def brief(fed):
+    """The same with a single step for each client."""
+    return replace(fed, training=fed.training.model_copy(update={"batch_size": 128}))
+
+
+@pytest.fixture(scope="module")
 def stacked():
     """A federation most of whose clients are trained together."""
     return build(
@@ -166,7 +172,7 @@ def test_executor_gives_the_reports_of_serial_to_the_bit(fed, entry, workers):
 
 
 @pytest.mark.parametrize(("entry", "workers"), CREWS)
-@pytest.mark.parametrize(("kind", "summed"), [("stacked", False), ("stacked", True), ("fed", True)])
+@pytest.mark.parametrize(("kind", "summed"), [("stacked", False), ("stacked", True), ("brief", True)])
 def test_executor_gives_the_reports_of_stacks_to_the_bit(request, entry, workers, kind, summed):
     case = request.getfixturevalue(kind)
     with EXECUTORS["serial"].value(runner_of(case), 1) as serial:
@@ -218,10 +224,10 @@ def test_stacks_hold_neighbours_of_one_shape_and_report_what_clients_report_alon
                 torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_clients_that_cannot_be_trained_at_once_are_summed_where_handing_over_costs_most(fed):
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    todo = list(assignments(fed, state, plan, NOWHERE))
-    runner, broadcast = runner_of(fed), Broadcast.of(state)
+def test_clients_that_cannot_be_trained_at_once_are_summed_where_handing_over_costs_most(brief):
+    plan, state = plan_round(brief, ServerState.initial(brief))
+    todo = list(assignments(brief, state, plan, NOWHERE))
+    runner, broadcast = runner_of(brief), Broadcast.of(state)
     stacks = list(runner.stacks(todo))
     assert [len(stack) for stack in stacks] == [1, 1, 2]  # three widths
     several = stacks[-1]
@@ -237,28 +243,29 @@ def test_clients_that_cannot_be_trained_at_once_are_summed_where_handing_over_co
         torch.testing.assert_close(value, expected, rtol=1e-14, atol=0)
 
 
-def test_clients_that_cannot_be_trained_at_once_go_alone_where_an_update_or_much_training_is_asked_for(fed):
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    todo = list(assignments(fed, state, plan, NOWHERE))
+def test_clients_that_cannot_be_trained_at_once_go_alone_where_an_update_or_much_training_is_asked_for(brief):
+    plan, state = plan_round(brief, ServerState.initial(brief))
+    todo = list(assignments(brief, state, plan, NOWHERE))
     kept = [replace(one, weight=None) for one in todo]
     much = [replace(one, config=replace(one.config, local_epochs=10_000)) for one in todo]
-    other = [replace(one, context_spec=fed.space.nested(1 - i / 10)) for i, one in enumerate(todo)]
-    for given in (kept, much, other):
-        assert [len(stack) for stack in runner_of(fed).stacks(given)] == [1] * 4
-    unstacked = runner_of(fed)
+    steps = [replace(one, config=replace(one.config, batch_size=2)) for one in todo]
+    other = [replace(one, context_spec=brief.space.nested(1 - i / 10)) for i, one in enumerate(todo)]
+    for given in (kept, much, steps, other):
+        assert [len(stack) for stack in runner_of(brief).stacks(given)] == [1] * 4
+    unstacked = runner_of(brief)
     unstacked.stack = 1
     assert [len(stack) for stack in unstacked.stacks(todo)] == [1] * 4
 
 
-def test_the_client_that_fails_is_named_whoever_it_goes_with(fed):
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    todo = list(assignments(fed, state, plan, NOWHERE))
-    several = list(runner_of(fed).stacks(todo))[-1]
-    runner = runner_of(fed)
+def test_the_client_that_fails_is_named_whoever_it_goes_with(brief):
+    plan, state = plan_round(brief, ServerState.initial(brief))
+    todo = list(assignments(brief, state, plan, NOWHERE))
+    several = list(runner_of(brief).stacks(todo))[-1]
+    runner = runner_of(brief)
     lost = several[-1].client_id
     runner.partition = replace(
-        fed.task.partition,
-        offsets=fed.task.partition.offsets.clone().index_add(
+        brief.task.partition,
+        offsets=brief.task.partition.offsets.clone().index_add(
             0, torch.tensor([lost, lost + 1]), torch.tensor([10**9, 10**9])
         ),
     )
@@ -336,15 +343,15 @@ def test_process_executor_keeps_the_traceback_when_a_client_fails(fed):
 
 
 @NEEDS_RAY
-def test_ray_executor_gives_the_same_bits_when_an_actor_is_killed_in_mid_round(fed):
+def test_ray_executor_gives_the_same_bits_when_an_actor_is_killed_in_mid_round(brief):
     import ray
 
-    plan, state = plan_round(fed, ServerState.initial(fed))
-    todo = list(assignments(fed, state, plan, NOWHERE)) * 6
-    with EXECUTORS["serial"].value(runner_of(fed), 1) as serial:
+    plan, state = plan_round(brief, ServerState.initial(brief))
+    todo = list(assignments(brief, state, plan, NOWHERE)) * 6
+    with EXECUTORS["serial"].value(runner_of(brief), 1) as serial:
         expected = list(serial.run(Broadcast.of(state), todo))
-    with EXECUTORS["ray"].value(runner_of(fed), 2) as executor:
-        reports_of(fed, executor)
+    with EXECUTORS["ray"].value(runner_of(brief), 2) as executor:
+        reports_of(brief, executor)
         victim = executor._idle[0]
         pid = ray.get(victim.__ray_call__.remote(lambda self: os.getpid()))
         found = []

@@ -47,9 +47,12 @@ HANDOVER = 130, 20_000_000
 """What it costs that one update is copied to the server and folded there, in multiply-accumulates that a core
 makes meanwhile: for each parameter, and for each client (2 ns and .3 ms at 70 billion a second)."""
 
-HANDOVERS = 4
+STEP = 40_000_000
+"""The same of a step of training that has nothing to multiply."""
+
+HANDOVERS = 8
 """Clients are summed in a worker until their training costs as much as so many hand-overs: then these cost
-a fifth of the time at most, and no worker is left with more than that when the others are done."""
+a ninth of the time at most, and no worker is left with more than that when the others are done."""
 
 
 @dataclass
@@ -257,9 +260,13 @@ class ClientRunner:
         if self.stack == 1 or spec.mask is not None:
             return None
         if self._at_once(assignment):
-            steps = len(batch_sizes(assignment.samples, assignment.config.batch_size))
-            return tuple(map(len, spec.kept.values())), steps
+            return tuple(map(len, spec.kept.values())), self._steps(assignment)
         return None if assignment.weight is None else (spec.key(), assignment.context_spec.key())
+
+    @staticmethod
+    def _steps(assignment: Assignment) -> int:
+        """Return the steps of one local epoch."""
+        return len(batch_sizes(assignment.samples, assignment.config.batch_size))
 
     def _at_once(self, assignment: Assignment) -> bool:
         """Return whether a client can be trained in one product with others."""
@@ -277,7 +284,8 @@ class ClientRunner:
         else:
             per_parameter, per_client = HANDOVER
             handover = per_parameter * self.space.num_params(assignment.spec) + per_client
-            samples = assignment.samples * assignment.config.local_epochs
-            work = 3 * self.space.macs(assignment.spec) * samples  # a backward pass costs two forward ones
-            most = min(SUM_BYTES // size, HANDOVERS * handover // max(1, work))
+            # A backward pass costs two forward ones.
+            epoch = 3 * self.space.macs(assignment.spec) * assignment.samples + STEP * self._steps(assignment)
+            work = epoch * assignment.config.local_epochs
+            most = min(SUM_BYTES // size, HANDOVERS * handover // work)
         return max(1, min(self.stack, most))
