@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from widthwise.core.errors import DivergenceError
 from widthwise.core.records import ClientReport, ClientTask, LocalConfig, SliceSpec
@@ -32,6 +32,42 @@ def characters() -> tuple[Dataset, str, Signature]:
     signature = Signature("text", (8,), 12)
     tokens = torch.randint(0, 12, (80,), generator=rng).to(torch.uint8)
     return TextSet("x", signature, tuple("abcdefghijkl"), tokens, torch.arange(60)), "gpt", signature
+
+
+class Odd(nn.Module):
+    """Has a parameter without axes, and a buffer that is cut with the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.scale = nn.Parameter(torch.tensor(0.7))
+        self.offsets: Tensor
+        self.register_buffer("offsets", torch.arange(8.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x) + self.offsets) * self.scale)
+
+
+def test_stack_gives_each_client_its_part_of_buffers_and_takes_parameters_without_axes() -> None:
+    dataset, _, _ = features()
+    torch.manual_seed(0)
+    model = Odd()
+    space = trace(model, torch.zeros(2, 6))
+    half = space.nested(0.5)
+    specs = [replace(half, kept={group: range(i, i + 4) for group in half.kept}) for i in range(4)]
+    params = {n: p.detach() for n, p in model.named_parameters()}
+    tasks = [
+        replace(task, buffers=space.take(dict(model.named_buffers()), task.spec))
+        for task in stack(space, params, specs, CONFIG)
+    ]
+    indices = [torch.arange(12 * i, 12 * i + 12) for i in range(4)]
+    cache = ModuleCache(space)
+    stacked = train_stack(tasks, space=space, module_for=cache, dataset=dataset, indices=indices)
+    assert isinstance(stacked, list)
+    for task, own, report in zip(tasks, indices, stacked, strict=True):
+        alone = train(task, space=space, module_for=cache, dataset=dataset, indices=own, objective=Plain())
+        for name, value in alone.delta.items():
+            torch.testing.assert_close(report.delta[name], value, rtol=1e-4, atol=1e-6)
 
 
 def stack(

@@ -115,6 +115,11 @@ def test_links_on_the_pages_lead_somewhere(name: str) -> None:
         assert ((ROOT / name).parent / target).exists(), target
 
 
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *DOCS.glob("*.md")], ids=lambda path: path.name)
+def test_pages_hold_no_half_merged_lines(path: Path) -> None:
+    assert not re.findall(r"^(?:<{7} |={7}$|>{7} ).*", path.read_text(encoding="utf-8"), re.M)
+
+
 def test_quickstart_study_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", page("docs/quickstart.md"), re.S)
     planned = plan(Study(**yaml.safe_load(shown)), tmp_path)

@@ -49,6 +49,17 @@ TOGETHER: list[Callable[[Tensor], Tensor]] = [
     lambda x: x + torch.rand_like(x),
     lambda x: x + torch.empty_like(x).normal_(),
     lambda x: functional.batch_norm(x, None, None, training=True),
+    lambda x: x + torch.randn(x.shape[0], 8),
+    lambda x: x + functional.dropout(torch.ones(8), 0.5, training=True),
+    lambda x: x / len(x),
+    lambda x: x * torch.full((8,), x.shape[0]),
+    lambda x: x * torch.ones(x.shape[0], 8).sum(0),
+    lambda x: x * (x[:, :1] - x[:, 0]).mean(1, keepdim=True),
+    lambda x: x * functional.linear(x, x).mean(1, keepdim=True),
+    lambda x: x * x[:, :1].expand(-1, x.shape[0]).sum(1, keepdim=True),
+    lambda x: torch.cat([x, -x]).view(x.shape[0], 16)[:, :8],
+    lambda x: functional.scaled_dot_product_attention(x, x, x),
+    lambda x: functional.embedding(torch.zeros(x.shape[0], dtype=torch.long), x),
     lambda x: (x.t() @ x) @ x.t() @ torch.ones(1, 1) if x.dim() > 2 else (x @ x.t()) @ x,
 ]
 
@@ -61,6 +72,31 @@ def test_samplewise_where_rows_stay_apart(number: int) -> None:
 @pytest.mark.parametrize("number", range(len(TOGETHER)))
 def test_not_samplewise_where_rows_meet_or_chance_decides(number: int) -> None:
     assert not trace(Net(TOGETHER[number]), torch.randn(2, 6), check=False).samplewise
+
+
+@pytest.mark.parametrize(
+    ("options", "apart"), [({}, True), ({"padding_idx": 0}, False), ({"scale_grad_by_freq": True}, False)]
+)
+def test_samplewise_with_embeddings_whose_gradients_vmap_keeps_apart(
+    options: dict[str, Any], apart: bool
+) -> None:
+    model = nn.Sequential(nn.Embedding(5, 8, **options), nn.Flatten(), nn.Linear(24, 5))
+    assert trace(model, torch.zeros(2, 3, dtype=torch.long)).samplewise is apart
+
+
+class ChannelsLast(nn.Module):
+    """Asks for a layout of images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x.contiguous(memory_format=torch.channels_last).flatten(1))
+
+
+def test_not_samplewise_with_a_layout_that_vmap_refuses() -> None:
+    assert not trace(ChannelsLast(), torch.zeros(2, 3, 2, 2)).samplewise
 
 
 def images(*layers: Any) -> nn.Module:

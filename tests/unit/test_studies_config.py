@@ -91,6 +91,14 @@ def test_run_config_lists_every_problem_on_its_own_line() -> None:
     assert [line.split(" is ")[0] for line in lines] == ["training.rounds", "training.lr", "seed"]
 
 
+def test_run_config_says_nothing_of_a_default_that_another_mistake_keeps_from_being_made() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**{"engine.executor": "rays"})
+    assert str(caught.value).splitlines() == [
+        "engine.executor is 'rays', but it should be 'process', 'serial' or 'ray'. Change it."
+    ]
+
+
 def test_run_config_asks_for_what_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"^task is missing, but it is required\. Add it\.$"):
         RunConfig(method={"name": "hasfl"})

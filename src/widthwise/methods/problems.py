@@ -44,7 +44,9 @@ def problems(error: ValidationError, model: Any, prefix: Sequence[str] = ()) -> 
         model: The model class that was validated (to name the keys that are known).
         prefix: Path of the model inside the whole configuration.
     """
-    return [_message(detail, model, prefix) for detail in error.errors()]
+    # A default that follows from another value is not made where that one is wrong: no mistake of its own.
+    own = [detail for detail in error.errors() if detail["type"] != "default_factory_not_called"]
+    return [_message(detail, model, prefix) for detail in own]
 
 
 def _message(detail: Any, model: Any, prefix: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from widthwise.core.device import download, upload
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, first_non_finite, load_
+from widthwise.core.params import Params, first_non_finite
 from widthwise.core.protocols import ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask, SummedReports
 from widthwise.core.seeds import SeedTree
@@ -38,8 +38,7 @@ def train_stack(
     one of its step is filled up; what is filled in has weight 0 and no gradient.
 
     Args:
-        tasks: K tasks whose specs keep equally many channels, without masks, with the same configuration and
-            the same buffers.
+        tasks: K tasks whose specs keep equally many channels, without masks, with the same configuration.
         space: The width space; its ``samplewise`` must hold.
         module_for: The worker's modules.
         dataset: The training samples of all clients, without augmentation, where the tasks' tensors lie.
@@ -54,8 +53,8 @@ def train_stack(
     """
     first = tasks[0]
     config, module = first.config, module_for(first.spec).train()
-    load_(module, space.take_within(first.buffers, first.context_spec, first.spec))
-    received = _received(tasks, space)
+    received = _received(tasks, space, [task.params for task in tasks])
+    buffers = _received(tasks, space, [task.buffers for task in tasks])
     params = {
         name: value.clone(memory_format=torch.contiguous_format).requires_grad_()
         for name, value in received.items()
@@ -72,7 +71,7 @@ def train_stack(
         inputs, targets = dataset.batch(picked.flatten())
         optimizer.zero_grad()
         with autocast(config.precision, device):
-            scores = forward(params, inputs.view(*picked.shape, *inputs.shape[1:]))
+            scores = forward({**params, **buffers}, inputs.view(*picked.shape, *inputs.shape[1:]))
             each = cross_entropy(scores.flatten(0, 1), targets, reduction="none")
             loss = (each.view(picked.shape) * shares).sum(1)
         loss.sum().backward()  # type: ignore[no-untyped-call]
@@ -106,13 +105,16 @@ def train_stack(
     return SummedReports(first.spec, total, sum(weights), clients, examples, means)
 
 
-def _received(tasks: Sequence[ClientTask], space: Space) -> Params:
+def _received(tasks: Sequence[ClientTask], space: Space, values: Sequence[Params]) -> Params:
     """Return what the clients received, [K, *shape] (one tensor, seen K times, where it is the same)."""
     first = tasks[0]
-    if all(task.params is first.params for task in tasks):
-        own = space.take_within(first.params, first.context_spec, first.spec)
+    if all(value is values[0] for value in values):
+        own = space.take_within(values[0], first.context_spec, first.spec)
         return {name: value.detach().expand(len(tasks), *value.shape) for name, value in own.items()}
-    each = [space.take_within(task.params, task.context_spec, task.spec) for task in tasks]
+    each = [
+        space.take_within(value, task.context_spec, task.spec)
+        for task, value in zip(tasks, values, strict=True)
+    ]
     return {name: torch.stack([one[name].detach() for one in each]) for name in each[0]}
 
 
@@ -152,7 +154,7 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
 def _clip_each_(params: Sequence[Tensor], max_norm: float) -> None:
     """Scale each client's gradients as ``torch.nn.utils.clip_grad_norm_`` does with those of one."""
     grads = [p.grad for p in params if p.grad is not None]
-    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    norms = torch.stack([grad.view(len(grad), -1).norm(dim=1) for grad in grads]).norm(dim=0)
     scales = (max_norm / (norms + 1e-6)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(scales.view(-1, *[1] * (grad.dim() - 1)))
