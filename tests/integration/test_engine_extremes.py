@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from widthwise.engine import run_federation
 from widthwise.engine.checkpoint import load_checkpoint
+from widthwise.engine.executors import EXECUTORS
 from widthwise.engine.state import ServerState
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
@@ -68,3 +70,30 @@ def test_coordinates_beyond_every_capacity_keep_their_first_values(tmp_path):
     for name, value in saved.params.items():
         assert torch.equal(value[~kept[name]], first[name][~kept[name]])
     assert not torch.equal(saved.params["1.weight"], first["1.weight"])
+
+
+def test_no_more_workers_are_started_than_clients_train(tmp_path, monkeypatch):
+    started = []
+
+    class Counted(EXECUTORS["serial"].value):
+        def __init__(self, runner, workers, address=None):
+            started.append(workers)
+            super().__init__(runner, workers, address)
+
+    monkeypatch.setitem(EXECUTORS._entries, "serial", replace(EXECUTORS["serial"], value=Counted))
+    for workers in (1, 100_000_000):
+        config = RunConfig(
+            task={
+                "dataset": "digits",
+                "model": "mlp",
+                "clients": 3,
+                "partition": {"kind": "iid"},
+                "limit": 60,
+            },
+            capacity={"list": [1.0, 0.5, 0.5]},
+            method={"name": "heterofl"},
+            training={"rounds": 1, "cohort": 2},
+            engine={"executor": "serial", "workers": workers},
+        )
+        run_federation(build(config), tmp_path / str(workers))
+    assert started == [1, 2]

@@ -21,7 +21,7 @@ class EngineConfig(BaseModel):
             workers take in turn; ``cuda:N``, one of them; ``auto``, which stands for ``cuda`` where there is
             one when the configuration is read, and for ``cpu`` elsewhere.
         workers: Number of worker processes or actors; by default one per core, and four per CUDA device at
-            most. Results do not depend on it.
+            most. No more than the cohort are started. Results do not depend on it.
         address: The Ray cluster that the executor ``ray`` joins: ``auto`` or host:port. None: one of its own
             on this machine.
         precision: ``fp32``, or ``bf16`` (autocast of the forward pass), which is slower than ``fp32`` on a

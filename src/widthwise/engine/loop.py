@@ -89,7 +89,8 @@ def _executor(fed: Federation) -> Executor:
         fed.devices,
         fed.compression,
     )
-    return EXECUTORS[fed.engine.executor].value(runner, fed.engine.workers, fed.engine.address)
+    workers = min(fed.engine.workers, fed.training.cohort)  # more would have nothing to do
+    return EXECUTORS[fed.engine.executor].value(runner, workers, fed.engine.address)
 
 
 def _run(
