@@ -95,10 +95,11 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 
 def headline(document: Document) -> str:
     """Return the answer in a sentence."""
-    first, *_ = document["rows"]
+    first, turns = document["rows"]
     return (
         f"updates are folded at {first['to_copy']:.2f} of the bandwidth of copying them (aim: at least "
-        f"0.50), {first['gb_per_second']:.1f} GB a second on one thread."
+        f"0.50), {first['gb_per_second']:.1f} GB a second on one thread; at {turns['to_copy']:.2f} where "
+        "neighbours differ in width, which those of a round do not."
     )
 
 

@@ -74,15 +74,16 @@ def _measure(work: Work) -> Row:
 
 
 def headline(document: Document) -> str:
-    """Return by how much memory grows from the smallest cohort to the largest, at most."""
+    """Return by how much memory grows from the smallest cohort on, at most."""
     by_method = [list(found) for _, found in groupby(document["rows"], lambda row: row["method"])]
     grown, method = max(
-        (rows[-1]["server_mib"] / rows[0]["server_mib"], rows[0]["method"]) for rows in by_method
+        (row["server_mib"] / rows[0]["server_mib"], row["method"]) for rows in by_method for row in rows
     )
     first, last = by_method[0][0], by_method[0][-1]
     return (
-        f"with {last['cohort']:,} clients a round, whose models would take {last['models_mib']:,.0f} MiB, "
-        f"the server's peak memory is at most {grown:.2f} times ({method}) that with {first['cohort']:,}."
+        f"with up to {last['cohort']:,} clients a round, whose models would take {last['models_mib']:,.0f} "
+        f"MiB, the server's peak memory is at most {grown:.2f} times ({method}) that with "
+        f"{first['cohort']:,}."
     )
 
 

@@ -30,7 +30,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ from widthwise.engine.disk import Disk
 from widthwise.engine.environment import environment
 from widthwise.engine.executors import EXECUTORS
 from widthwise.engine.fold import finish_round
-from widthwise.engine.round import Broadcast, assignments, plan_round
+from widthwise.engine.round import Broadcast, assignments, plan_round, remembered
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.slicing import trace
@@ -82,8 +81,8 @@ def rounds(fed: Federation, count: int) -> Iterator[ServerState]:
         disk = Disk(Path(folder))
         for _ in range(count):
             plan, state = plan_round(fed, state)
-            given, kept = tee(assignments(fed, state, plan, disk))
-            state, _ = finish_round(fed, state, kept, executor.run(Broadcast.of(state), given), disk)
+            given, told = remembered(assignments(fed, state, plan, disk))
+            state, _ = finish_round(fed, state, told, executor.run(Broadcast.of(state), given), disk)
             yield state
 
 

@@ -134,10 +134,10 @@ def test_cohort_headline_names_what_grows_most() -> None:
     def row(method: str, size: int, server: float) -> dict[str, Any]:
         return {"method": method, "cohort": size, "server_mib": server, "models_mib": size / 2}
 
-    rows = row("a", 10, 100.0), row("a", 3000, 110.0), row("b", 10, 200.0), row("b", 3000, 300.0)
-    assert cohort.headline(document(*rows)) == (
-        "with 3,000 clients a round, whose models would take 1,500 MiB, the server's peak memory is at most "
-        "1.50 times (b) that with 10."
+    rows = row("a", 10, 100.0), row("a", 3000, 110.0), row("b", 10, 200.0), row("b", 1000, 300.0)
+    assert cohort.headline(document(*rows, row("b", 3000, 280.0))) == (
+        "with up to 3,000 clients a round, whose models would take 1,500 MiB, the server's peak memory is at "
+        "most 1.50 times (b) that with 10."
     )
 
 
@@ -222,7 +222,7 @@ def test_overhead_and_aggregation_headlines_take_their_rows() -> None:
     )
     assert aggregation.headline(document({"to_copy": 0.5, "gb_per_second": 3.0}, {"to_copy": 0.1})) == (
         "updates are folded at 0.50 of the bandwidth of copying them (aim: at least 0.50), 3.0 GB a second "
-        "on one thread."
+        "on one thread; at 0.10 where neighbours differ in width, which those of a round do not."
     )
 
 

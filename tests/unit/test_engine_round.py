@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from widthwise.engine.accounting import client_cost
 from widthwise.engine.disk import Disk
 from widthwise.engine.evaluator import Evaluator
 from widthwise.engine.fold import finish_round
-from widthwise.engine.round import Broadcast, assignments, dispatch, plan_round, sample_cohort
+from widthwise.engine.round import Broadcast, assignments, dispatch, plan_round, remembered, sample_cohort
 from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.methods import build_method
@@ -228,3 +229,23 @@ class TestEvaluator:
 
     def test_it_gives_one_accuracy_for_each_tier(self, fed):
         assert list(Evaluator(fed).tiers(ServerState.initial(fed))) == ["0.25", "0.5", "0.75", "1"]
+
+
+def test_nothing_is_kept_of_an_assignment_whose_report_is_taken(fed):
+    plan, state = plan_round(fed, ServerState.initial(fed))
+    (one, *_) = assignments(fed, state, plan, NOWHERE)
+    kept = []
+
+    def many():
+        for client in range(200):
+            value = torch.zeros(3)
+            kept.append(ref(value))
+            yield replace(one, client_id=client, client_state={"control": {"w": value}})
+
+    handed_out, told = remembered(many())
+    for client in range(200):
+        for _ in range(3 if client == 0 else int(client < 198)):  # three in flight
+            next(handed_out)
+        assert sum(one() is not None for one in kept) <= 1  # the generator's own
+        answered = next(told)
+        assert (answered.client_id, dict(answered.client_state)) == (client, {})

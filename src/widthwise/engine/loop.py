@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from widthwise.engine.round import (
     assignments,
     listed_clients,
     plan_round,
+    remembered,
 )
 from widthwise.engine.runs import RunResult, load_run
 from widthwise.engine.sinks import Sink, TensorBoardSink
@@ -160,8 +160,7 @@ def _trained(
     recycled: Recycled,
 ) -> tuple[ServerState, RoundOutcome]:
     while True:
-        # Reports come in the order of the assignments, so the second copy waits for as few as are in flight.
-        handed_out, told = tee(assignments(fed, state, plan, disk))
+        handed_out, told = remembered(assignments(fed, state, plan, disk))
         with contextlib.suppress(RepeatRound):
             answers = executor.run(Broadcast.of(state), handed_out)
             return finish_round(fed, state, told, answers, disk, recycled)

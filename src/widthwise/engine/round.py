@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -165,6 +166,22 @@ def assignments(fed: Federation, state: ServerState, plan: RoundPlan, disk: Disk
             seed=seeds.at(i).seed(),
             weight=None if alone else method.weight(plan.samples[i]),
         )
+
+
+def remembered(given: Iterable[Assignment]) -> tuple[Iterator[Assignment], Iterator[Assignment]]:
+    """Return assignments to hand out, and once more for who takes their reports in the same order.
+
+    The second yields what the first has yielded before, without the states of clients, and each only once:
+    nothing is kept of an assignment whose report is taken.
+    """
+    waiting: deque[Assignment] = deque()
+
+    def handed_out() -> Iterator[Assignment]:
+        for one in given:
+            waiting.append(replace(one, client_state={}) if one.client_state else one)
+            yield one
+
+    return handed_out(), iter(waiting.popleft, None)
 
 
 def select(fed: Federation, width: float, moment: Moment) -> SliceSpec:
