@@ -167,17 +167,25 @@ def test_vision_transformer_of_transformers_learns_on_the_digits(
     assert result.result["ever_covered"] == 1.0
 
 
-def test_run_refuses_narrow_clients_for_a_model_that_cannot_be_cut(tmp_path: Path) -> None:
+def refused(model: torch.nn.Module, tmp_path: Path) -> str:
+    """Return why a run of a model is refused; nothing has been written then."""
     config = ww.RunConfig(
-        task={
-            "dataset": "digits",
-            "model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)),
-            "partition": {"kind": "iid"},
-            "clients": 4,
-        },
+        task={"dataset": "digits", "model": model, "partition": {"kind": "iid"}, "clients": 4},
         method={"name": "heterofl"},
         training={"rounds": 1, "cohort": 2},
     )
-    with pytest.raises(ConfigError, match="but no channel of the model can be cut: every client would train"):
+    with pytest.raises(ConfigError) as caught:
         ww.run(config, tmp_path / "x")
     assert not (tmp_path / "x").exists()
+    return str(caught.value)
+
+
+def test_run_refuses_narrow_clients_for_a_model_that_cannot_be_cut(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    assert "but no channel of the model can be cut: every client would train" in refused(model, tmp_path)
+
+
+def test_run_refuses_a_model_of_which_nothing_is_trained(tmp_path: Path) -> None:
+    hidden = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
+    model = torch.nn.Sequential(torch.nn.Flatten(), hidden).requires_grad_(False)
+    assert "no parameter of the model has requires_grad=True" in refused(model, tmp_path)

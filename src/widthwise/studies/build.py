@@ -58,6 +58,11 @@ def trace_task(config: RunConfig, task: Task) -> WidthSpace:
     model = task.build_model(config.seed)
     _refuse_running_statistics(config, model, task)
     space = trace(model, task.example_inputs(), **task.tracing)
+    if not any(layout.tensor.requires_grad for layout in space.parameters.values()):
+        raise ConfigError(
+            "no parameter of the model has requires_grad=True, but those are what clients train. "
+            "Set it for some of them."
+        )
     if not space.groups and task.tiers[0] < 1:
         raise ConfigError(
             f"the smallest capacity is {task.tiers[0]:g}, but no channel of the model can be cut: every "
