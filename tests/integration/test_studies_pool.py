@@ -19,7 +19,7 @@ from widthwise.cli_study import notes
 from widthwise.studies import Advance, Ended, Note, RunPool, Study, merge, plan, run_study
 from widthwise.studies.pool import Event
 
-ROUNDS = 8
+ROUNDS = 16
 PATIENCE = 250
 """Seconds after which a study must have done what takes it a few on a machine that is free."""
 STUDY: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import signal
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Thread
@@ -17,9 +18,11 @@ from widthwise.cli import app
 from widthwise.core.errors import ConfigError, RunError
 from widthwise.engine import EngineConfig, run_federation
 from widthwise.engine.devices import devices
+from widthwise.engine.disk import Disk
 from widthwise.engine.executors import process
 from widthwise.engine.executors.ray import gpu_share
-from widthwise.engine.round import Broadcast
+from widthwise.engine.round import Broadcast, assignments, plan_round
+from widthwise.engine.state import ServerState
 from widthwise.engine.worker import ClientRunner
 from widthwise.studies.build import build
 from widthwise.studies.config import RunConfig
@@ -135,9 +138,10 @@ def test_stacks_are_larger_on_a_gpu() -> None:
         runner = ClientRunner(
             fed.task.train, fed.task.partition, fed.space, fed.method.objective, 10_000, (device,)
         )
+        plan, state = plan_round(fed, ServerState.initial(fed))
+        assigned = next(assignments(fed, state, plan, Disk(Path("nowhere"))))
         full = fed.space.full()
-        assigned = type("Assigned", (), {"spec": full})()
-        size[device.type] = runner._most(assigned)
+        size[device.type] = runner._most(replace(assigned, spec=full, context_spec=full))
     # 17,226 parameters of 4 bytes: 60 models in 4 MiB, 3,895 in 256 MiB.
     assert size == {"cpu": 60, "cuda": 3895}
 

@@ -52,8 +52,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: [K, out]
     """
     rows = x.flatten(1, -2)
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         rows, weight, bias = rows.to(dtype), weight.to(dtype), bias if bias is None else bias.to(dtype)
     made: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return made.view(*x.shape[:-1], -1)
