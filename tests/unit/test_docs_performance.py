@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from benchmarks import (  # noqa: E402
     registered_clients,
     scaling,
 )
+from benchmarks.peers import table as peers  # noqa: E402
 
 ENVIRONMENT = {
     "time": "2026-01-02T03:04:05+00:00",
@@ -236,3 +238,12 @@ def test_precision_pairs_runs_of_one_seed(tmp_path: Path) -> None:
     *_, row, empty, commits = precision.table(file).splitlines()
     assert row == "| a | 60.0 ± 10.0 | 62.0 ± 11.0 | +2.0 [−0.5, +4.5] |"
     assert (empty, commits) == ("", "7 runs at `c1`, `c2`.")
+
+
+def test_readme_has_the_measured_multiples() -> None:
+    found = json.loads((DOCS / page.RESULTS / "peers.json").read_text())
+    times = dict(re.findall(r"([A-C]) ([\d.]+) in fp32", peers.headline(found)))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{times['A']} with slices of the paper's CNN" in readme
+    assert f"{times['B']} on pfl's own benchmark" in readme
+    assert f"{times['C']} with a tiny perceptron" in readme
