@@ -50,6 +50,11 @@ class Size:
 
     layout: Layout
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether it is a multiple of the batch size."""
+        return any(isinstance(factor, int) and factor % BATCH == 0 for factor in self.layout)
+
     def at(self, counts: Mapping[str, int]) -> int:
         """Return the size where each group has so many channels."""
         return size(self.layout, counts)

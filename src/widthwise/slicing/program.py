@@ -195,7 +195,7 @@ def _sizes(program: Program) -> list[Size | GroupCount]:
 
 
 def _has_batch(leaf: Size | GroupCount) -> bool:
-    return isinstance(leaf, Size) and any(isinstance(f, int) and f % BATCH == 0 for f in leaf.layout)
+    return isinstance(leaf, Size) and leaf.has_batch
 
 
 def _number(leaf: Size | GroupCount, counts: Mapping[str, int]) -> int:

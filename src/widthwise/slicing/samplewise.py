@@ -72,11 +72,7 @@ def _draws_or_counts(step: Step) -> bool:
 def _counts_rows(value: Any) -> bool:
     found: list[Any] = []
     transform(value, found.append)
-    return any(
-        isinstance(leaf, BatchSize)
-        or (isinstance(leaf, Size) and any(isinstance(f, int) and f % BATCH == 0 for f in leaf.layout))
-        for leaf in found
-    )
+    return any(isinstance(leaf, BatchSize) or (isinstance(leaf, Size) and leaf.has_batch) for leaf in found)
 
 
 def _given(step: Step) -> dict[str, Any]:
