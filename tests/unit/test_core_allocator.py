@@ -35,15 +35,16 @@ def test_keep_freed_memory_saves_the_page_faults_of_large_tensors() -> None:
     assert faults_of_a_step("keep") < 100 < 1000 < faults_of_a_step("leave")
 
 
+# Blocks of bytes, for where a tensor's aligned block goes is up to chance before glibc 2.38.
 UNUSED = """
-import torch
 from widthwise.core.allocator import UnusedMemory, _own_pages, keep_freed_memory
 keep_freed_memory()
 unused = UnusedMemory()
+held = [b"x" * 1_000_000 for _ in range(150)]
 start = _own_pages()
 for megabytes in (400, 40, 60, 400):  # the first time everything goes, the second shows what is usual
-    tensors = [torch.ones(250_000) for _ in range(megabytes)]
-    tensors = None
+    blocks = [b"x" * 1_000_000 for _ in range(megabytes)]
+    blocks = None
     unused.give_back()
     print((_own_pages() - start) / 256)
 """
@@ -54,6 +55,6 @@ def test_unused_memory_is_given_back_at_first_and_once_there_is_more_than_usual(
     done = subprocess.run([sys.executable, "-c", UNUSED], check=True, capture_output=True, text=True)
     first, usual, more, much = map(float, done.stdout.split())
     assert first < 20
-    assert 38 < usual < 60
-    assert usual < more < 80  # kept: not a quarter above what is usual, of some 200 MiB with torch
+    assert 38 < usual < 45
+    assert 57 < more < 65  # kept: not a quarter above what is usual, 180 MiB and more
     assert much < 20
