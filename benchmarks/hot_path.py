@@ -1,7 +1,7 @@
 """What parts of a training step gain, as ratios of two things timed in turn (CPU seconds, one thread).
 
 * Stacks: clients of one shape trained together against one after the other, per client.
-* Group norm in bfloat16: ours against torch's own kernel, forward and backward.
+* Group norm in bfloat16 and max pooling: ours against torch's own kernel, forward and backward.
 * A batch size that was not met before against the same one later: what compiling its convolutions costs.
 
     python -m benchmarks.hot_path [--out FILE.json]
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from widthwise.core.records import ClientTask, LocalConfig
 from widthwise.slicing import WidthSpace, trace
-from widthwise.slicing.kernels import group_norm
+from widthwise.slicing.kernels import group_norm, max_pool2d
 from widthwise.tasks import Dataset, Signature, resolve_model
 from widthwise.training import ModuleCache, train
 from widthwise.training.plain import Plain
@@ -48,6 +48,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
         MODELS[:1] if options.tiny else MODELS, STACKS[:2] if options.tiny else STACKS, repeats
     )
     yield from _norms(NORMS[-1:] if options.tiny else NORMS, repeats)
+    yield _pooling(repeats)
     yield from _first_batches((0.25,) if options.tiny else (0.25, 1.0), SIZES[-2:] if options.tiny else SIZES)
 
 
@@ -88,20 +89,41 @@ def _clients(
 def _norms(shapes: tuple[tuple[int, int], ...], repeats: int) -> Iterator[Row]:
     """Compare group norms in bfloat16."""
     for channels, side in shapes:
-        x = torch.randn(32, channels, side, side).to(memory_format=torch.channels_last).bfloat16()
-        x.requires_grad_()
+        x = _images(32, channels, side).bfloat16()
         given = (channels // 8, torch.ones(channels), torch.zeros(channels), 1e-5)
-        grad = torch.randn_like(x)
+        ways = _steps(group_norm, nn.functional.group_norm, x, given, torch.randn_like(x))
+        yield {"part": "group norm", "channels": channels, "side": side, "gain": _gain(repeats, ways)}
 
-        def step(
-            norm: Callable[..., Tensor], x: Tensor = x, given: Any = given, grad: Tensor = grad
-        ) -> object:
-            return torch.autograd.grad(norm(x, *given), x, grad)
 
-        ways = {"ours": partial(step, group_norm), "torch's": partial(step, nn.functional.group_norm)}
-        seconds = {way: statistics.median(found) for way, found in in_turn(repeats, ways).items()}
-        gain = seconds["torch's"] / seconds["ours"]
-        yield {"part": "group norm", "channels": channels, "side": side, "gain": gain}
+def _pooling(repeats: int) -> Row:
+    """Compare max poolings, in float32, of the images that pfl's network pools."""
+    grad = torch.randn(10, 64, 14, 14)  # in the order in which a linear layer returns it
+    ways = _steps(max_pool2d, torch.ops.aten.max_pool2d.default, _images(10, 64, 28), ([2, 2], [2, 2]), grad)
+    return {"part": "max pooling", "gain": _gain(repeats, ways)}
+
+
+def _images(batch: int, channels: int, side: int) -> Tensor:
+    return torch.randn(batch, channels, side, side).to(memory_format=torch.channels_last)
+
+
+def _steps(
+    ours: Callable[..., Tensor], its: Callable[..., Tensor], x: Tensor, given: Any, grad: Tensor
+) -> dict[str, Callable[[], object]]:
+    """Return both ways of an operation, forward and backward."""
+    x.requires_grad_()
+
+    def step(operation: Callable[..., Tensor]) -> object:
+        return torch.autograd.grad(operation(x, *given), x, grad)
+
+    ways = {"ours": partial(step, ours), "torch's": partial(step, its)}
+    for way in ways.values():
+        way()  # whatever is compiled is compiled
+    return ways
+
+
+def _gain(repeats: int, ways: dict[str, Callable[[], object]]) -> float:
+    seconds = {way: statistics.median(found) for way, found in in_turn(repeats, ways).items()}
+    return seconds["torch's"] / seconds["ours"]
 
 
 def _first_batches(widths: tuple[float, ...], sizes: tuple[int, ...]) -> Iterator[Row]:
@@ -125,9 +147,9 @@ def _first_batches(widths: tuple[float, ...], sizes: tuple[int, ...]) -> Iterato
 
 def table(document: Document) -> str:
     """Return one table for each part."""
-    stacks, norms, batches = (
+    stacks, norms, pooling, batches = (
         [row for row in document["rows"] if row["part"] == part]
-        for part in ("stack", "group norm", "batch size")
+        for part in ("stack", "group norm", "max pooling", "batch size")
     )
     sizes = list(dict.fromkeys(row["clients"] for row in stacks))
     gains = {(row["model"], row["clients"]): f"{row['gain']:.1f}" for row in stacks}
@@ -141,6 +163,10 @@ def table(document: Document) -> str:
             grid(
                 ("bfloat16 group norm", *(f"{r['channels']} x {r['side']} x {r['side']}" for r in norms)),
                 [("time of torch's / of ours", *(f"{r['gain']:.1f}" for r in norms))],
+            ),
+            grid(
+                ("max pooling behind a linear layer", "64 x 28 x 28"),
+                [("time of torch's / of ours", *(f"{r['gain']:.1f}" for r in pooling))],
             ),
             grid(
                 ("a batch size met for the first time", *(f"width {r['width']:g}" for r in batches)),

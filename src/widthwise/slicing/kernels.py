@@ -3,21 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+aten: Any = torch.ops.aten
 
-def group_norm(x: Tensor, *rest: Any) -> Tensor:
-    """Return ``aten.group_norm(x, *rest)``.
 
-    In bfloat16 on the CPU it is computed in float32 and rounded once: torch's kernel for mixed types takes
-    several times as long, above all its backward pass (``benchmarks/hot_path.py``).
+def group_norm(
+    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *rest: Any
+) -> Tensor:
+    """Return ``aten.group_norm``.
+
+    With weights in float32, x in bfloat16 is normalised in float32 on the CPU and rounded once: torch's
+    kernel for mixed types takes several times as long where groups have few channels
+    (``benchmarks/hot_path.py``).
     """
-    if x.dtype is not torch.bfloat16 or x.device.type != "cpu":
-        return torch.ops.aten.group_norm.default(x, *rest)  # type: ignore[no-any-return]
-    return torch.ops.aten.group_norm.default(x.float(), *rest).to(x.dtype)  # type: ignore[no-any-return]
+    made: Tensor
+    if not _mixed(x, weight, bias):
+        made = aten.group_norm.default(x, groups, weight, bias, *rest)
+    elif weight is not None and bias is not None and _in_channels_last(x):
+        # Imported here, since numba takes memory and time that others need not spend.
+        from widthwise.slicing.group_norm import GroupNorm
+
+        made, *_ = GroupNorm.apply(x, groups, weight, bias, *rest)  # type: ignore[no-untyped-call]
+    else:
+        made = aten.group_norm.default(x.float(), groups, weight, bias, *rest).to(x.dtype)
+    return made
 
 
-KERNELS: dict[str, Callable[..., Any]] = {"aten.group_norm.default": group_norm}
+def max_pool2d(x: Tensor, *rest: Any) -> Tensor:
+    """Return ``aten.max_pool2d(x, *rest)``.
+
+    On the CPU its gradient is put into the order of the images: torch would put those, the indices and the
+    gradient that it returns into the order of the one that it is given.
+    """
+    pooled: Tensor = aten.max_pool2d.default(x, *rest)
+    if pooled.requires_grad and x.device.type == "cpu" and _in_channels_last(x):
+        pooled.register_hook(partial(torch.Tensor.contiguous, memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
+    return pooled
+
+
+def _in_channels_last(x: Tensor) -> bool:
+    return _is_plain(x) and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Return whether a tensor has memory of its own: it stands for no batch of them, and is not fake."""
+    return type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def _mixed(x: Tensor, *affine: Tensor | None) -> bool:
+    floats = all(one is None or one.dtype is torch.float32 for one in affine)
+    return x.dtype is torch.bfloat16 and x.device.type == "cpu" and floats
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "aten.group_norm.default": group_norm,
+    "aten.max_pool2d.default": max_pool2d,
+}
