@@ -5,6 +5,9 @@ one thread, are profiled. Products (convolutions and matrix products, forward an
 every simulator has to do, and their speed stands beside the most that a large product of matrices or a large
 convolution reaches: nobody who trains these clients one by one on this core beats the last column.
 
+Then whole runs, again by the serial executor: what of a round goes into training, which workers share, and
+what the server does alone, which they wait for.
+
     python -m benchmarks.limits [--out FILE.json]
 """
 
@@ -13,11 +16,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read by torch when it is imported: no line per profile
 
@@ -25,14 +31,18 @@ import torch
 from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from widthwise.engine import Federation
-from widthwise.engine.round import plan_round
+from widthwise.core.records import Answer, RoundRecord
+from widthwise.core.threads import one_thread
+from widthwise.engine import Federation, run_federation
+from widthwise.engine.executors import EXECUTORS
+from widthwise.engine.round import Broadcast, plan_round
 from widthwise.engine.state import ServerState
+from widthwise.engine.worker import ClientRunner, Stack
 
 from .common import Document, Row, grid, in_turn, main, precisions, with_untried
-from .peers.widthwise_peer import federation
-from .peers.work import SETTINGS, Job
-from .synthetic import trains_here
+from .peers.widthwise_peer import Ends, federation
+from .peers.work import SETTINGS, WARMUP, Job, Log, Setting
+from .synthetic import runner_of, trains_here
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PARTS = {
@@ -47,18 +57,21 @@ OTHERS, BETWEEN = "other operations", "between operations"
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure."""
-    for name in ("A", "B"):
-        setting = SETTINGS[name]
+    for name, setting in SETTINGS.items():
         if options.tiny:
             setting = replace(setting, clients=4, cohort=4, samples=2, batch_size=2)
+        setting = replace(setting, rounds=setting.rounds // 2)
         for precision in precisions():
-            train = _round(federation(Job(setting, processes=1, threads=1, precision=precision)))
+            fed = federation(Job(setting, processes=1, threads=1, precision=precision))
+            train = _round(fed)
             yield {
+                "part": "training",
                 "setting": name,
                 "precision": precision,
                 **_profiled(train, repeats=1 if options.tiny else 3),
                 "peak_gflops": _peak(DTYPES[precision], size=64 if options.tiny else 2048),
             }
+            yield {"part": "round", "setting": name, "precision": precision, **_whole(fed, setting)}
 
 
 def _round(fed: Federation) -> Callable[[], None]:
@@ -67,9 +80,53 @@ def _round(fed: Federation) -> Callable[[], None]:
     return partial(trains_here(fed), state, plan)
 
 
+class _Watch:
+    """A runner that notes how long it has trained."""
+
+    def __init__(self, runner: ClientRunner) -> None:
+        self._runner, self.stacks, self.seconds = runner, runner.stacks, 0.0
+
+    def __call__(self, broadcast: Broadcast, stack: Stack) -> Sequence[Answer]:
+        start = time.perf_counter()
+        answers = self._runner(broadcast, stack)
+        self.seconds += time.perf_counter() - start
+        return answers
+
+
+class _Rounds(Ends):
+    """Notes when rounds end, and how long has been trained then."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__(Log())
+        self.watch, self.trained = watch, list[float]()
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Note both."""
+        super().on_round(record)
+        self.trained.append(self.watch.seconds)
+
+
+def _whole(fed: Federation, setting: Setting) -> Row:
+    """Return the seconds that a client takes in a round of a run, its training and the rest."""
+    watch: Any = _Watch(runner_of(fed))
+    rounds = _Rounds(watch)
+    with tempfile.TemporaryDirectory() as folder, one_thread():
+        executor = EXECUTORS["serial"].value(watch, 1)
+        run_federation(fed, Path(folder) / "run", sinks=[rounds], executor=executor)
+    # As in the comparison, the first rounds and the last one are left out: they compile, and save.
+    clients = setting.cohort * setting.rounds
+    whole, trained = (
+        (times[WARMUP + setting.rounds - 1] - times[WARMUP - 1]) / clients
+        for times in (rounds.log.ends, rounds.trained)
+    )
+    return {"cohort": setting.cohort, "training_s": trained, "server_s": whole - trained}
+
+
 def _profiled(train: Callable[[], None], repeats: int) -> Row:
     """Return the share of each part in the time, and the speed of the products."""
     train()  # compiles what is compiled for each shape
+    with profile():
+        train()  # the memory for what a profile notes is taken here, not between the tensors of the next
     with FlopCounterMode(display=False) as counted:
         train()
     shares: list[Counter[str]] = []
@@ -90,7 +147,9 @@ def _profiled(train: Callable[[], None], repeats: int) -> Row:
 
 
 def _part(operation: str) -> str:
-    return next((part for part, words in PARTS.items() if any(word in operation for word in words)), OTHERS)
+    return next(
+        (part for part, words in PARTS.items() if any(word in operation.lower() for word in words)), OTHERS
+    )
 
 
 def _peak(dtype: torch.dtype, size: int) -> float:
@@ -112,7 +171,7 @@ def _peak(dtype: torch.dtype, size: int) -> float:
 
 
 def table(document: Document) -> str:
-    """Return shares of the time, speeds of the products, and what would be left if nothing else took time."""
+    """Return shares of the time and speeds of the products, and what the server does alone."""
     parts = (*PARTS, OTHERS, BETWEEN)
     header = (
         "setting",
@@ -134,8 +193,32 @@ def table(document: Document) -> str:
             f"{row['peak_gflops'] / row['gflops'] / row['products']:.2f}",
         )
         for row in document["rows"]
+        if row["part"] == "training"
     )
-    return with_untried(grid(header, lines), document)
+    rounds = (
+        (
+            row["setting"],
+            row["precision"],
+            row["cohort"],
+            f"{1e3 * row['training_s']:.3g}",
+            f"{1e3 * row['server_s']:.3g}",
+            f"{1 + row['training_s'] / row['server_s']:.1f}",
+        )
+        for row in document["rows"]
+        if row["part"] == "round"
+    )
+    whole = grid(
+        (
+            "setting",
+            "precision",
+            "clients a round",
+            "a client's training (ms)",
+            "the server alone (ms a client)",
+            "faster if training took no time",
+        ),
+        rounds,
+    )
+    return "\n\n".join((with_untried(grid(header, lines), document), whole))
 
 
 if __name__ == "__main__":

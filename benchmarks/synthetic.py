@@ -130,12 +130,14 @@ class Work:
         return ListedPartition(torch.arange(0, total + 1, self.samples), torch.arange(total))
 
 
+def runner_of(fed: Federation) -> ClientRunner:
+    """Return what trains a federation's clients on the CPU."""
+    return ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack)
+
+
 def trains_here(fed: Federation) -> Callable[[ServerState, RoundPlan], None]:
     """Return what trains the clients of a plan by the serial executor, and lets their updates go."""
-    runner = ClientRunner(
-        fed.task.train, fed.task.partition, fed.space, fed.method.objective, fed.engine.stack
-    )
-    executor = EXECUTORS["serial"].value(runner, 1)
+    executor = EXECUTORS["serial"].value(runner_of(fed), 1)
 
     def train(state: ServerState, plan: RoundPlan) -> None:
         handed_out = assignments(fed, state, plan, Disk(Path("nowhere")))
