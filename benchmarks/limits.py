@@ -6,7 +6,7 @@ every simulator has to do, and their speed stands beside the most that a large p
 convolution reaches: nobody who trains these clients one by one on this core beats the last column.
 
 Then whole runs, again by the serial executor: what of a round goes into training, which workers share, and
-what the server does alone, which they wait for.
+the rest, which is the server's.
 
     python -m benchmarks.limits [--out FILE.json]
 """
@@ -171,7 +171,7 @@ def _peak(dtype: torch.dtype, size: int) -> float:
 
 
 def table(document: Document) -> str:
-    """Return shares of the time and speeds of the products, and what the server does alone."""
+    """Return shares of the time and speeds of the products, and what is left to the server."""
     parts = (*PARTS, OTHERS, BETWEEN)
     header = (
         "setting",
@@ -213,8 +213,8 @@ def table(document: Document) -> str:
             "precision",
             "clients a round",
             "a client's training (ms)",
-            "the server alone (ms a client)",
-            "faster if training took no time",
+            "the rest (ms a client)",
+            "faster with endless workers",
         ),
         rounds,
     )

@@ -242,8 +242,13 @@ def test_precision_pairs_runs_of_one_seed(tmp_path: Path) -> None:
 
 def test_readme_has_the_measured_multiples() -> None:
     found = json.loads((DOCS / page.RESULTS / "peers.json").read_text())
-    times = dict(re.findall(r"([A-C]) ([\d.]+) in fp32", peers.headline(found)))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{times['A']} with slices of the paper's CNN" in readme
-    assert f"{times['B']} on pfl's own benchmark" in readme
-    assert f"{times['C']} with a tiny perceptron" in readme
+    headline = peers.headline(found)
+    times = {
+        setting: {precision: number for number, precision in re.findall(r"([\d.]+) in (\w+)", part)}
+        for setting, part in re.findall(r"([A-C]) ([^;]+)", headline)
+    }
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    one, other, tiny = times["A"], times["B"], times["C"]
+    assert f"paper's CNN {one['fp32']} in float32 and {one['bf16']} in bfloat16" in readme
+    assert f"pfl's own benchmark {other['fp32']} and {other['bf16']}" in readme
+    assert f"tiny perceptron {tiny['fp32']}" in readme

@@ -14,34 +14,36 @@ import numpy.typing as npt
 import torch
 from numba import njit
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _Bits = npt.NDArray[np.uint16]
 _Floats = npt.NDArray[np.float32]
 
-_BITS, _ROWS, _ROW = "uint16[:,:,::1]", "float32[:,::1]", "float32[::1]"
+_IMAGES, _STATISTICS, _CHANNELS = "uint16[:,:,::1]", "float32[:,::1]", "float32[::1]"
 
 
 def _compiled(*arguments: str) -> Any:
-    # What is compiled (2 s) is kept beside this file, or else in the user's cache. Products that are
-    # added at once are rounded once less.
+    # What is compiled (2 s) is kept beside this file, or else in the user's cache. A product that is added
+    # at once is not rounded before.
     compiled = partial(njit, f"void({', '.join(arguments)})", fastmath={"contract"})
 
     def of(function: Callable[..., None]) -> Any:
         try:
             return compiled(cache=True)(function)
-        except RuntimeError:  # there is no place to write to
+        except Exception:  # no place to write to, a full disk, a damaged file: for this process alone
             return compiled()(function)
 
     return of
 
 
 @njit(inline="always")
-def _float(bits: Any) -> Any:
+def _widened(bits: Any) -> Any:
+    """Return the float32 of a bfloat16."""
     return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
 @njit(inline="always")
-def _bfloat(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     """Return the bits of the nearest bfloat16, ties to even; of any NaN those of torch's."""
     bits = np.float32(value).view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
@@ -49,7 +51,9 @@ def _bfloat(value: Any) -> Any:
     return np.uint16(0x7FC0) if value != value else np.uint16(rounded)
 
 
-@_compiled(_BITS, _BITS, _ROW, _ROW, "float64", _ROWS, _ROWS)  # type: ignore[untyped-decorator]
+@_compiled(  # type: ignore[untyped-decorator]
+    _IMAGES, _IMAGES, _CHANNELS, _CHANNELS, "float64", _STATISTICS, _STATISTICS
+)
 def _forward(
     x: _Bits, y: _Bits, weight: _Floats, bias: _Floats, eps: float, mean: _Floats, scale: _Floats
 ) -> None:
@@ -57,32 +61,34 @@ def _forward(
     images, pixels, channels = x.shape
     groups = mean.shape[1]
     each = channels // groups
-    one, two = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    sums, squares, slope, offset = np.empty((4, channels), np.float32)
     for n in range(images):
-        one[:] = 0.0
-        two[:] = 0.0
+        sums[:] = 0.0
+        squares[:] = 0.0
         for p in range(pixels):
             for c in range(channels):
-                value = _float(x[n, p, c])
-                one[c] += value
-                two[c] += value * value
+                value = _widened(x[n, p, c])
+                sums[c] += value
+                squares[c] += value * value
         for g in range(groups):
-            total, squares = 0.0, 0.0
+            first, second = 0.0, 0.0
             for c in range(g * each, (g + 1) * each):
-                total += one[c]
-                squares += two[c]
-            average = total / (each * pixels)
-            inverse = 1.0 / np.sqrt(max(squares / (each * pixels) - average * average, 0.0) + eps)
+                first += sums[c]
+                second += squares[c]
+            average = first / (each * pixels)
+            inverse = 1.0 / np.sqrt(max(second / (each * pixels) - average * average, 0.0) + eps)
             mean[n, g], scale[n, g] = average, inverse
             for c in range(g * each, (g + 1) * each):
-                one[c] = inverse * weight[c]
-                two[c] = bias[c] - average * inverse * weight[c]
+                slope[c] = inverse * weight[c]
+                offset[c] = bias[c] - average * inverse * weight[c]
         for p in range(pixels):
             for c in range(channels):
-                y[n, p, c] = _bfloat(one[c] * _float(x[n, p, c]) + two[c])
+                y[n, p, c] = _rounded(slope[c] * _widened(x[n, p, c]) + offset[c])
 
 
-@_compiled(_BITS, _BITS, _BITS, _ROW, _ROWS, _ROWS, _ROW, _ROW)  # type: ignore[untyped-decorator]
+@_compiled(  # type: ignore[untyped-decorator]
+    _IMAGES, _IMAGES, _IMAGES, _CHANNELS, _STATISTICS, _STATISTICS, _CHANNELS, _CHANNELS
+)
 def _backward(
     grad: _Bits,
     x: _Bits,
@@ -101,88 +107,81 @@ def _backward(
     images, pixels, channels = x.shape
     groups = mean.shape[1]
     each = channels // groups
-    one, two = np.empty(channels, np.float32), np.empty(channels, np.float32)
-    three = np.empty(channels, np.float32)
+    sums, products, slope, curve, offset = np.empty((5, channels), np.float32)
     of_weight[:] = 0.0
     of_bias[:] = 0.0
     for n in range(images):
-        one[:] = 0.0
-        two[:] = 0.0
+        sums[:] = 0.0
+        products[:] = 0.0
         for p in range(pixels):
             for c in range(channels):
-                value = _float(grad[n, p, c])
-                one[c] += value
-                two[c] += value * _float(x[n, p, c])
+                value = _widened(grad[n, p, c])
+                sums[c] += value
+                products[c] += value * _widened(x[n, p, c])
         for g in range(groups):
             average, inverse = np.float64(mean[n, g]), np.float64(scale[n, g])
-            total, product = 0.0, 0.0
+            first, second = 0.0, 0.0
             for c in range(g * each, (g + 1) * each):
-                total += weight[c] * one[c]
-                product += weight[c] * two[c]
-                of_weight[c] += (two[c] - average * one[c]) * inverse
-                of_bias[c] += one[c]
-            slope = (total * average - product) * inverse**3 / (each * pixels)
+                first += weight[c] * sums[c]
+                second += weight[c] * products[c]
+                of_weight[c] += (products[c] - average * sums[c]) * inverse
+                of_bias[c] += sums[c]
+            by_x = (first * average - second) * inverse**3 / (each * pixels)
             for c in range(g * each, (g + 1) * each):
-                one[c] = inverse * weight[c]
-                two[c] = slope
-                three[c] = -slope * average - total * inverse / (each * pixels)
+                slope[c] = inverse * weight[c]
+                curve[c] = by_x
+                offset[c] = -by_x * average - first * inverse / (each * pixels)
         for p in range(pixels):
             for c in range(channels):
-                value = one[c] * _float(grad[n, p, c]) + two[c] * _float(x[n, p, c])
-                of_x[n, p, c] = _bfloat(value + three[c])
+                value = slope[c] * _widened(grad[n, p, c]) + curve[c] * _widened(x[n, p, c])
+                of_x[n, p, c] = _rounded(value + offset[c])
 
 
-def _bits(images: Tensor) -> _Bits:
+def _memory(images: Tensor) -> _Bits:
     """Return the memory [N, P, C] of images in channels-last order."""
     bits: _Bits = images.detach().view(torch.uint16).permute(0, 2, 3, 1).flatten(1, 2).numpy()
     return bits
 
 
-def _floats(values: Tensor) -> _Floats:
-    floats: _Floats = values.detach().contiguous().numpy()
-    return floats
+def _array(values: Tensor) -> _Floats:
+    array: _Floats = values.detach().contiguous().numpy()
+    return array
 
 
 class GroupNorm(torch.autograd.Function):
     """``aten.group_norm`` of x in bfloat16 [N, C, H, W], channels last, with float32 weight and bias [C].
 
-    Computed in float32 and rounded once. Departs from torch's kernel, which is slow where a group has fewer
-    channels than a vector of the processor, in the order of sums alone.
+    Computed in float32 and rounded once; sums over groups are taken in float64. Departs from torch's kernel
+    by rounding.
     """
 
     @staticmethod
     def forward(
-        x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5, _: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return y, and mean and 1 / standard deviation of each group, [N, G]."""
+        ctx: Any, x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5, _: bool = False
+    ) -> Tensor:
+        """Return y."""
         y = torch.empty_like(x, memory_format=torch.channels_last)
-        mean, scale = (torch.empty(len(x), groups) for _ in "ms")
-        _forward(_bits(x), _bits(y), _floats(weight), _floats(bias), eps, _floats(mean), _floats(scale))
-        return y, mean, scale
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Keep what the gradients need."""
-        x, _, weight, *_ = inputs
-        _, mean, scale = output
-        ctx.mark_non_differentiable(mean, scale)
+        mean, scale = weight.new_empty(len(x), groups), weight.new_empty(len(x), groups)
+        _forward(_memory(x), _memory(y), _array(weight), _array(bias), eps, _array(mean), _array(scale))
         ctx.save_for_backward(x, weight, mean, scale)
+        return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of x, weight and bias."""
         x, weight, mean, scale = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
         of_x = torch.empty_like(x, memory_format=torch.channels_last)
-        of_weight, of_bias = torch.empty_like(weight), torch.empty_like(weight)
+        of_weight, of_bias = weight.new_empty(weight.shape), weight.new_empty(weight.shape)
         _backward(
-            _bits(grad),
-            _bits(x),
-            _bits(of_x),
-            _floats(weight),
-            _floats(mean),
-            _floats(scale),
-            _floats(of_weight),
-            _floats(of_bias),
+            _memory(grad),
+            _memory(x),
+            _memory(of_x),
+            _array(weight),
+            _array(mean),
+            _array(scale),
+            _array(of_weight),
+            _array(of_bias),
         )
         return of_x, None, of_weight, of_bias, None, None

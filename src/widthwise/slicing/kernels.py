@@ -19,16 +19,16 @@ def group_norm(
 
     With weights in float32, x in bfloat16 is normalised in float32 on the CPU and rounded once: torch's
     kernel for mixed types takes several times as long where groups have few channels
-    (``benchmarks/hot_path.py``).
+    (``benchmarks/hot_path.py``). On one thread, as clients train, a compiled loop does both.
     """
     made: Tensor
-    if not _mixed(x, weight, bias):
+    if not _in_bfloat16(x, weight, bias):
         made = aten.group_norm.default(x, groups, weight, bias, *rest)
-    elif weight is not None and bias is not None and _in_channels_last(x):
+    elif weight is not None and bias is not None and _is_compiled(x, groups, weight, bias):
         # Imported here, since numba takes memory and time that others need not spend.
         from widthwise.slicing.group_norm import GroupNorm
 
-        made, *_ = GroupNorm.apply(x, groups, weight, bias, *rest)  # type: ignore[no-untyped-call]
+        made = GroupNorm.apply(x, groups, weight, bias, *rest)  # type: ignore[no-untyped-call]
     else:
         made = aten.group_norm.default(x.float(), groups, weight, bias, *rest).to(x.dtype)
     return made
@@ -37,8 +37,8 @@ def group_norm(
 def max_pool2d(x: Tensor, *rest: Any) -> Tensor:
     """Return ``aten.max_pool2d(x, *rest)``.
 
-    On the CPU its gradient is put into the order of the images: torch would put those, the indices and the
-    gradient that it returns into the order of the one that it is given.
+    On the CPU the gradient that it is given is put into the order of the images: torch would bring those, the
+    indices and the gradient that it returns into that one's.
     """
     pooled: Tensor = aten.max_pool2d.default(x, *rest)
     if pooled.requires_grad and x.device.type == "cpu" and _in_channels_last(x):
@@ -46,18 +46,31 @@ def max_pool2d(x: Tensor, *rest: Any) -> Tensor:
     return pooled
 
 
-def _in_channels_last(x: Tensor) -> bool:
-    return _is_plain(x) and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Return whether a tensor has memory of its own: it stands for no batch of them, and is not fake."""
-    return type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-
-
-def _mixed(x: Tensor, *affine: Tensor | None) -> bool:
+def _in_bfloat16(x: Tensor, *affine: Tensor | None) -> bool:
     floats = all(one is None or one.dtype is torch.float32 for one in affine)
     return x.dtype is torch.bfloat16 and x.device.type == "cpu" and floats
+
+
+def _is_compiled(x: Tensor, groups: int, weight: Tensor, bias: Tensor) -> bool:
+    """Return whether the loop takes these; torch refuses what fits nobody."""
+    channels = x.shape[1]
+    fits = x.numel() > 0 and channels % groups == 0 and weight.shape == bias.shape == (channels,)
+    return fits and torch.get_num_threads() == 1 and _in_channels_last(x) and _have_memory(weight, bias)
+
+
+def _in_channels_last(x: Tensor) -> bool:
+    return (
+        type(x) is Tensor  # not fake
+        and _have_memory(x)
+        and x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def _have_memory(*tensors: Tensor) -> bool:
+    """Return whether tensors are themselves, and no batches of a transformation or names in a graph."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return not torch.compiler.is_compiling() and not any(map(wrapped, tensors))
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
