@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from widthwise.slicing import group_norm as compiled
 from widthwise.slicing.kernels import KERNELS, group_norm, max_pool2d
@@ -96,12 +97,34 @@ def test_group_norm_in_bfloat16_refuses_what_torch_refuses(groups: int, channels
         group_norm(x, groups, scale[:channels], shift[:channels], 1e-5)
 
 
-def test_group_norm_in_bfloat16_of_equal_values_is_the_bias() -> None:
+@pytest.mark.parametrize("value", [2.5, 1e5])
+def test_group_norm_in_bfloat16_of_equal_values_is_the_bias(value: float) -> None:
     x, scale, shift = operands(torch.bfloat16)
-    x = torch.full_like(x, 2.5).requires_grad_()
+    x = torch.full_like(x, value).requires_grad_()
     found = group_norm(x, 4, scale, shift, 1e-5)
     assert torch.equal(found, shift.bfloat16().view(8, 1, 1).expand_as(x))
-    assert torch.autograd.grad(found.sum(), x)[0].isfinite().all()
+    of_x, of_scale = torch.autograd.grad(found.sum(), (x, scale))
+    assert of_x.isfinite().all()
+    assert torch.equal(of_scale, torch.zeros(8))
+
+
+def test_group_norm_in_bfloat16_can_be_recorded_and_transformed() -> None:
+    x, scale, shift = (one.detach() for one in operands(torch.bfloat16))
+    other = torch.flip(x, [0])
+
+    def norm(images: Tensor) -> Tensor:
+        return group_norm(images, 4, scale, shift)
+
+    found = make_fx(norm)(x)(other)
+    torch.testing.assert_close(found.float(), norm(other).float(), rtol=2**-7, atol=1e-5)
+    total = torch.func.grad(lambda factor: (norm(x) * factor).float().sum())(torch.ones(()))
+    torch.testing.assert_close(total, norm(x).float().sum(), rtol=0.01, atol=0.5)
+
+
+def test_max_pool_has_batches_of_gradients() -> None:
+    x = operands(torch.float32, 2, 4, 6, 6)[0]
+    (found,) = torch.autograd.grad(max_pool2d(x, [2, 2]), x, torch.ones(3, 2, 4, 3, 3), is_grads_batched=True)
+    assert torch.equal(found.sum((1, 2, 3, 4)), torch.full((3,), 72.0))
 
 
 def test_group_norm_in_bfloat16_has_no_wrong_second_gradient() -> None:

@@ -25,7 +25,8 @@ _IMAGES, _STATISTICS, _CHANNELS = "uint16[:,:,::1]", "float32[:,::1]", "float32[
 def _compiled(*arguments: str) -> Any:
     # What is compiled (2 s) is kept beside this file, or else in the user's cache. A product that is added
     # at once is not rounded before.
-    compiled = partial(njit, f"void({', '.join(arguments)})", fastmath={"contract"})
+    signature = f"void({', '.join(arguments)})"
+    compiled = partial(njit, signature, fastmath={"contract"}, error_model="numpy")
 
     def of(function: Callable[..., None]) -> Any:
         try:
@@ -57,33 +58,40 @@ def _rounded(value: Any) -> Any:
 def _forward(
     x: _Bits, y: _Bits, weight: _Floats, bias: _Floats, eps: float, mean: _Floats, scale: _Floats
 ) -> None:
-    """Write y [N, P, C], mean and 1 / standard deviation [N, G]."""
+    """Write y [N, P, C], mean and 1 / standard deviation [N, G].
+
+    Values are summed as differences from their channel's first one, which loses no digits where they are
+    large and alike.
+    """
     images, pixels, channels = x.shape
     groups = mean.shape[1]
     each = channels // groups
-    sums, squares, slope, offset = np.empty((4, channels), np.float32)
+    first, sums, squares, center, slope = np.empty((5, channels), np.float32)
     for n in range(images):
+        for c in range(channels):
+            first[c] = _widened(x[n, 0, c])
         sums[:] = 0.0
         squares[:] = 0.0
         for p in range(pixels):
             for c in range(channels):
-                value = _widened(x[n, p, c])
+                value = _widened(x[n, p, c]) - first[c]
                 sums[c] += value
                 squares[c] += value * value
         for g in range(groups):
-            first, second = 0.0, 0.0
+            average, variance = 0.0, 0.0
             for c in range(g * each, (g + 1) * each):
-                first += sums[c]
-                second += squares[c]
-            average = first / (each * pixels)
-            inverse = 1.0 / np.sqrt(max(second / (each * pixels) - average * average, 0.0) + eps)
+                average += (sums[c] / pixels + first[c]) / each
+            for c in range(g * each, (g + 1) * each):
+                apart = first[c] - average
+                variance += (squares[c] + 2 * apart * sums[c]) / (each * pixels) + apart * apart / each
+            inverse = 1.0 / np.sqrt(max(variance, 0.0) + eps)
             mean[n, g], scale[n, g] = average, inverse
             for c in range(g * each, (g + 1) * each):
+                center[c] = average
                 slope[c] = inverse * weight[c]
-                offset[c] = bias[c] - average * inverse * weight[c]
         for p in range(pixels):
             for c in range(channels):
-                y[n, p, c] = _rounded(slope[c] * _widened(x[n, p, c]) + offset[c])
+                y[n, p, c] = _rounded(slope[c] * (_widened(x[n, p, c]) - center[c]) + bias[c])
 
 
 @_compiled(  # type: ignore[untyped-decorator]
@@ -101,40 +109,41 @@ def _backward(
 ) -> None:
     """Write the gradients.
 
-    With M = P C / G values in a group, mean m, scale r, and t = sum(grad weight), u = sum(grad weight x)
-    over them, that of x is grad weight r + (t m - u) r^3 / M (x - m) - t r / M.
+    With M = P C / G values in a group, mean m, scale r, and over them t = sum(grad weight) and
+    u = sum(grad weight (x - m)), that of x is grad weight r - u r^3 / M (x - m) - t r / M.
     """
     images, pixels, channels = x.shape
     groups = mean.shape[1]
     each = channels // groups
-    sums, products, slope, curve, offset = np.empty((5, channels), np.float32)
+    sums, products, center, slope, curve, offset = np.empty((6, channels), np.float32)
     of_weight[:] = 0.0
     of_bias[:] = 0.0
     for n in range(images):
+        for c in range(channels):
+            center[c] = mean[n, c // each]
         sums[:] = 0.0
         products[:] = 0.0
         for p in range(pixels):
             for c in range(channels):
                 value = _widened(grad[n, p, c])
                 sums[c] += value
-                products[c] += value * _widened(x[n, p, c])
+                products[c] += value * (_widened(x[n, p, c]) - center[c])
         for g in range(groups):
-            average, inverse = np.float64(mean[n, g]), np.float64(scale[n, g])
-            first, second = 0.0, 0.0
+            inverse = np.float64(scale[n, g])
+            total, product = 0.0, 0.0
             for c in range(g * each, (g + 1) * each):
-                first += weight[c] * sums[c]
-                second += weight[c] * products[c]
-                of_weight[c] += (products[c] - average * sums[c]) * inverse
+                total += weight[c] * sums[c]
+                product += weight[c] * products[c]
+                of_weight[c] += products[c] * inverse
                 of_bias[c] += sums[c]
-            by_x = (first * average - second) * inverse**3 / (each * pixels)
             for c in range(g * each, (g + 1) * each):
                 slope[c] = inverse * weight[c]
-                curve[c] = by_x
-                offset[c] = -by_x * average - first * inverse / (each * pixels)
+                curve[c] = -product * inverse**3 / (each * pixels)
+                offset[c] = -total * inverse / (each * pixels)
         for p in range(pixels):
             for c in range(channels):
-                value = slope[c] * _widened(grad[n, p, c]) + curve[c] * _widened(x[n, p, c])
-                of_x[n, p, c] = _rounded(value + offset[c])
+                value = curve[c] * (_widened(x[n, p, c]) - center[c]) + offset[c]
+                of_x[n, p, c] = _rounded(slope[c] * _widened(grad[n, p, c]) + value)
 
 
 def _memory(images: Tensor) -> _Bits:

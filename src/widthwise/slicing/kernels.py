@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -42,8 +41,15 @@ def max_pool2d(x: Tensor, *rest: Any) -> Tensor:
     """
     pooled: Tensor = aten.max_pool2d.default(x, *rest)
     if pooled.requires_grad and x.device.type == "cpu" and _in_channels_last(x):
-        pooled.register_hook(partial(torch.Tensor.contiguous, memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
+        pooled.register_hook(_put_in_channels_last)  # type: ignore[no-untyped-call]
     return pooled
+
+
+def _put_in_channels_last(gradient: Tensor) -> Tensor:
+    functorch = torch._C._functorch
+    if functorch.is_legacy_batchedtensor(gradient) or functorch.is_functorch_wrapped_tensor(gradient):
+        return gradient  # a batch of gradients has an order of its own
+    return gradient.contiguous(memory_format=torch.channels_last)
 
 
 def _in_bfloat16(x: Tensor, *affine: Tensor | None) -> bool:
@@ -54,23 +60,22 @@ def _in_bfloat16(x: Tensor, *affine: Tensor | None) -> bool:
 def _is_compiled(x: Tensor, groups: int, weight: Tensor, bias: Tensor) -> bool:
     """Return whether the loop takes these; torch refuses what fits nobody."""
     channels = x.shape[1]
-    fits = x.numel() > 0 and channels % groups == 0 and weight.shape == bias.shape == (channels,)
-    return fits and torch.get_num_threads() == 1 and _in_channels_last(x) and _have_memory(weight, bias)
+    fits = groups > 0 and channels % groups == 0 and weight.shape == bias.shape == (channels,)
+    return fits and x.numel() > 0 and torch.get_num_threads() == 1 and _in_channels_last(x)
 
 
 def _in_channels_last(x: Tensor) -> bool:
-    return (
-        type(x) is Tensor  # not fake
-        and _have_memory(x)
-        and x.dim() == 4
-        and x.is_contiguous(memory_format=torch.channels_last)
+    return _is_plain(x) and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Return whether a tensor is itself, and nobody transforms or records what is done to it."""
+    return type(x) is Tensor and not (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._functorch.peek_interpreter_stack()
+        or torch._C._len_torch_dispatch_stack()
     )
-
-
-def _have_memory(*tensors: Tensor) -> bool:
-    """Return whether tensors are themselves, and no batches of a transformation or names in a graph."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return not torch.compiler.is_compiling() and not any(map(wrapped, tensors))
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
