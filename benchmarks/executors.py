@@ -14,6 +14,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -22,10 +23,9 @@ from widthwise.engine import EXECUTORS, Federation
 from widthwise.engine.disk import Disk
 from widthwise.engine.round import Broadcast, assignments, plan_round
 from widthwise.engine.state import ServerState
-from widthwise.engine.worker import ClientRunner
 
 from .common import Document, Row, grid, main
-from .synthetic import DIGITS, Work
+from .synthetic import DIGITS, Work, runner_of
 
 CLIENTS = 100
 WORK = (
@@ -67,7 +67,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 
 def _seconds(fed: Federation, name: str, workers: int, repeats: int) -> list[float]:
     """Return what rounds take."""
-    runner = ClientRunner(fed.task.train, fed.task.partition, fed.space, fed.method.objective, stack=1)
+    runner = replace(runner_of(fed), stack=1)
     plan, state = plan_round(fed, ServerState.initial(fed))
     handed_out = list(assignments(fed, state, plan, Disk(Path("nowhere"))))
     taken = []
