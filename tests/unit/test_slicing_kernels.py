@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from widthwise.slicing import group_norm as compiled
-from widthwise.slicing.kernels import KERNELS, group_norm, max_pool2d
+from widthwise.slicing.kernels import KERNELS, dropout, group_norm, max_pool2d
 
 aten = torch.ops.aten
 LAST = torch.channels_last
@@ -182,6 +182,51 @@ def test_max_pool_has_torchs_gradient_in_the_order_of_the_images(dtype: torch.dt
     assert own.is_contiguous(memory_format=LAST)
     with torch.no_grad():
         assert torch.equal(max_pool2d(x, *window), aten.max_pool2d.default(x, *window))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.999])
+def test_dropout_drops_a_share_and_scales_the_rest(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = operands(dtype, 40, 25, 20, 20)[0]
+    found = dropout(x, p, True)
+    assert found.dtype is dtype
+    assert found.is_contiguous(memory_format=LAST)
+    kept = found != 0
+    share = kept.double().mean().item()
+    assert abs(share - (1 - p)) < 5 * (p * (1 - p) / x.numel()) ** 0.5
+    torch.testing.assert_close(found[kept], (x / (1 - p))[kept])
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    torch.testing.assert_close(gradient, kept / (1 - p), check_dtype=False, rtol=2**-8, atol=0)
+    # Neighbours in memory share a random number of 64 bits: whether both are kept tells that they are apart.
+    pairs = kept.permute(0, 2, 3, 1).reshape(-1, 2).all(1).double().mean().item()
+    both = (1 - p) ** 2
+    assert abs(pairs - both) < 5 * (both * (1 - both) / (x.numel() / 2)) ** 0.5
+
+
+def test_dropout_follows_torchs_generator() -> None:
+    x = torch.ones(3, 7)
+    torch.manual_seed(1)
+    one, other = dropout(x, 0.5, True), dropout(x, 0.5, True)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x, 0.5, True), one)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("p", "train", "value"), [(0.0, True, 1), (1.0, True, 0), (0.5, False, 1), (1e-12, True, 1)]
+)
+def test_dropout_has_limits(p: float, train: bool, value: int) -> None:
+    for x in (torch.ones(500), torch.ones(5, 0), torch.ones(6, 4).t()[::2]):
+        assert torch.equal(dropout(x, p, train), torch.full_like(x, value))
+
+
+def test_dropout_is_torchs_own_where_it_is_recorded_or_transformed() -> None:
+    x = torch.ones(2, 50)
+    recorded = make_fx(lambda one: dropout(one, 0.5, True))(x)
+    assert any("bernoulli" in str(node.target) for node in recorded.graph.nodes)
+    rows = torch.vmap(lambda one: dropout(one, 0.5, True), randomness="different")(x)
+    assert not torch.equal(*rows)
 
 
 @pytest.mark.parametrize("op", KERNELS)

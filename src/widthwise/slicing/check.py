@@ -24,6 +24,7 @@ from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing.calling import call_with, set_mode, undisturbed
 from widthwise.slicing.capture import Example, leaves_of, own_error, own_failure
 from widthwise.slicing.ir import Program
+from widthwise.slicing.kernels import DrawnAlike
 from widthwise.slicing.neutral import run
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _own_calls(
     training: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the outputs of a call, and of a second one, which differ if the model remembers something."""
-    with undisturbed(model):
+    with undisturbed(model), DrawnAlike():
         set_mode(model, training=training)
         torch.manual_seed(1)
         args, kwargs = example.split(_copies(inputs))

@@ -1,12 +1,18 @@
-"""Operations that torch's own kernels are slow at, computed in another way: the same to rounding."""
+"""Operations that torch's own kernels are slow at, computed in another way: the same to rounding.
+
+Dropout is the same in probability: it draws other numbers.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 aten: Any = torch.ops.aten
 
@@ -45,6 +51,25 @@ def max_pool2d(x: Tensor, *rest: Any) -> Tensor:
     return pooled
 
 
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Return ``aten.dropout``, with other draws of the same generator.
+
+    Torch compares a number of 53 random bits for each value, which takes longer on the CPU than what a small
+    network does between two dropouts. 32 bits do: a value is dropped with p, to 2^-32.
+    """
+    x = input  # torch's name, by which models may give it
+    dropped: Tensor
+    if not (train and 0 < p < 1 and x.device.type == "cpu" and x.is_floating_point() and _is_plain(x)):
+        dropped = aten.dropout.default(x, p, train)
+        return dropped
+    count = x.numel()
+    bound = min(round((1 - p) * 2**32), 2**32 - 1) - 2**31  # of a signed number
+    bits = torch.empty(ceil(count / 2), dtype=torch.int64).random_(-(2**63), None).view(torch.int32)[:count]
+    factors = torch.empty_like(x)  # 0 or 1 / (1 - p), in the order of the memory of x
+    torch.lt(bits, bound, out=factors.as_strided((count,), (1,)))
+    return x * factors.div_(1 - p)
+
+
 def _put_in_channels_last(gradient: Tensor) -> Tensor:
     functorch = torch._C._functorch
     if functorch.is_legacy_batchedtensor(gradient) or functorch.is_functorch_wrapped_tensor(gradient):
@@ -78,7 +103,24 @@ def _is_plain(x: Tensor) -> bool:
     )
 
 
+class DrawnAlike(TorchFunctionMode):
+    """While it is active a model itself draws what its sub-models draw from the same generator."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call ``dropout`` for torch's."""
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.dropout:
+            given = inspect.signature(func).bind(*args, **kwargs)
+            given.apply_defaults()
+            x, p, training, inplace = given.arguments.values()
+            return func(*args, **kwargs) if inplace else dropout(x, p, training)
+        return dropout(*args, **kwargs) if func is torch.dropout else func(*args, **kwargs)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "aten.dropout.default": dropout,
     "aten.group_norm.default": group_norm,
     "aten.max_pool2d.default": max_pool2d,
 }
