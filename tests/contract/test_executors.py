@@ -319,8 +319,9 @@ def test_configuration_knows_every_executor():
 def test_process_executor_names_the_client_when_a_worker_is_killed(fed):
     with EXECUTORS["process"].value(runner_of(fed), 1) as executor:
         reports_of(fed, executor)
-        os.kill(executor._processes[0].pid, signal.SIGKILL)
-        executor._processes[0].join()
+        (worker,) = executor._workers.values()
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.join()
         message = r"client \d, round 0, stage training: a worker process died \(exit code -9\)"
         with pytest.raises(RunError, match=message):
             reports_of(fed, executor)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from widthwise.aggregation import CoordinateMean, aggregate, server_step, sums
+from widthwise.aggregation import CoordinateMean, aggregate, server_step
 from widthwise.aggregation.coordinates import MOST
 from widthwise.core.errors import ConfigError, RunError, SliceError
 from widthwise.core.records import Mask
@@ -75,26 +75,28 @@ def test_coordinate_mean_takes_sums_for_their_updates(net):
             torch.testing.assert_close(theirs[name], value, rtol=1e-14, atol=0)
 
 
-def test_coordinate_mean_loses_none_of_many_narrow_updates():
-    """Slices so narrow that the number of those that wait is bounded, not their size: mean of 0 to 99."""
+def test_coordinate_mean_loses_none_of_many_slices():
+    """More different slices than wait to be weighed: update i = 0 to 99 has channel i % 64 and the value i.
+
+    The mean of channels below 36 is that of c and c + 64.
+    """
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
     space = trace(model, torch.zeros(2, 8))
-    spec = space.nested(0.01)
-    assert 3 * MOST < 100 < space.num_params(space.full()) / space.num_params(spec) * MOST
+    group = space.groups[0].name
     stats = CoordinateMean({name: tuple(p.shape) for name, p in model.named_parameters()})
+    assert MOST < 64
     for i in range(100):
+        spec = replace(space.nested(0.01), kept={group: range(i % 64, i % 64 + 1)})
         stats.add_(space, spec, constant(space, spec, i), 1.0)
-    mean, covered = stats.mean()
-    for name, value in mean.items():
-        assert covered[name].any()
-        torch.testing.assert_close(value[covered[name]], torch.full_like(value[covered[name]], 49.5))
+    mean, _ = stats.mean()
+    expected = torch.tensor([c + 32.0 if c < 36 else c for c in range(64)], dtype=torch.float64)
+    torch.testing.assert_close(mean["0.bias"], expected)
+    torch.testing.assert_close(mean["2.weight"][0], expected)
 
 
 @pytest.mark.parametrize("count", [1, 7, MOST, 2 * MOST + 5])
-@pytest.mark.parametrize("buffer", [3 * MOST, 10**6])
-def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch, count, buffer):
-    """Slices of several widths and masks, one after the other and in turn; sums cut at odd places."""
-    monkeypatch.setattr(sums, "BUFFER", buffer)
+def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, count):
+    """Slices of several widths and masks, one after the other and in turn."""
     params, space = net
     generator = torch.Generator().manual_seed(count)
     shapes = {name: tuple(value.shape) for name, value in params.items()}
@@ -122,7 +124,7 @@ def test_coordinate_mean_equals_a_loop_over_updates_in_float64(net, monkeypatch,
         torch.testing.assert_close(mean[name], expected, rtol=1e-12, atol=1e-15)
 
 
-def test_coordinate_mean_gives_the_same_bits_again_and_goes_on_after_a_mean(net):
+def test_coordinate_mean_gives_the_same_bits_again(net):
     params, space = net
     generator = torch.Generator().manual_seed(1)
     specs = [space.nested(width) for width in (1.0, 0.5, 0.5, 0.75, 0.25) * 4]
@@ -130,14 +132,12 @@ def test_coordinate_mean_gives_the_same_bits_again_and_goes_on_after_a_mean(net)
         (spec, {n: torch.randn(s, generator=generator) for n, s in space.shapes(spec).items()})
         for spec in specs
     ]
-    whole, again, stepwise = (CoordinateMean({n: tuple(v.shape) for n, v in params.items()}) for _ in "abc")
+    whole, again = (CoordinateMean({n: tuple(v.shape) for n, v in params.items()}) for _ in "ab")
     for i, (spec, delta) in enumerate(updates):
-        for stats in (whole, again, stepwise):
+        for stats in (whole, again):
             stats.add_(space, spec, delta, 1.0 + i)
-        stepwise.mean()
-    for name, value in whole.mean()[0].items():
-        assert torch.equal(again.mean()[0][name], value)
-        torch.testing.assert_close(stepwise.mean()[0][name], value, rtol=1e-12, atol=1e-15)
+    for one, other in zip(whole.mean(), again.mean(), strict=True):
+        assert all(torch.equal(other[name], value) for name, value in one.items())
 
 
 def test_coordinate_mean_reads_tensors_that_are_not_contiguous(net):

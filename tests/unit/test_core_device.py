@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from widthwise.core.blocks import ALIGNMENT
 from widthwise.core.device import (
-    ALIGNMENT,
     CPU,
     carried,
     download,

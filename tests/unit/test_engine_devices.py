@@ -7,6 +7,7 @@ import re
 import signal
 from dataclasses import replace
 from multiprocessing import Pipe
+from multiprocessing.heap import Arena
 from pathlib import Path
 from threading import Thread
 
@@ -150,13 +151,13 @@ def test_worker_process_tells_a_new_round_from_further_stacks_of_the_same() -> N
     ours, theirs = Pipe()
     seen: list[Broadcast] = []
 
-    def runner(broadcast: Broadcast, stack: object) -> None:
+    def runner(broadcast: Broadcast, stack: object, memory: object) -> None:
         seen.append(broadcast)
         raise RunError("there is nothing to train")
 
     def ask() -> None:
         for number in (1, 1, 2):
-            ours.send_bytes(pickle.dumps((number, ()), protocol=5))
+            ours.send_bytes(pickle.dumps((number, 0, ()), protocol=5))
             ours.recv_bytes()
         ours.close()
 
@@ -164,7 +165,7 @@ def test_worker_process_tells_a_new_round_from_further_stacks_of_the_same() -> N
     asking, handler = Thread(target=ask), signal.getsignal(signal.SIGINT)
     asking.start()
     try:
-        process._work(theirs, runner, broadcast, torch.empty(64, dtype=torch.uint8))
+        process._work(theirs, runner, broadcast, Arena(process.BLOCKS * 64))
     finally:
         signal.signal(signal.SIGINT, handler)
         asking.join()

@@ -5,23 +5,19 @@ Shapes: K reports, ``*p`` the global shape of a parameter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from widthwise.aggregation.sums import WeightedSum
 from widthwise.core.errors import ConfigError, RunError, SliceError, unknown_name
-from widthwise.core.params import Params, first_non_finite
+from widthwise.core.params import Params, first_non_finite, pieces
 from widthwise.core.protocols import Space
 from widthwise.core.records import SliceSpec
-from widthwise.core.recycled import Block, fresh, tensor_in
+from widthwise.core.recycled import Block, fresh, tensors_in
 
-MODELS, MOST = 8, 32
-"""Updates wait to be summed in one go until they are as large as so many models, or as many as that: a total
-in float64 is then read and written once for all of them."""
+MOST = 32
+"""Different slices whose weights may wait to be added by coordinate."""
 
 
 class CoordinateMean:
@@ -32,8 +28,7 @@ class CoordinateMean:
         mean_j = sum_i w_i m_ij delta_ij / sum_i w_i m_ij      where the denominator is > 0, else 0
 
     Source: HAS-FL, Algorithm 1, line 18, with w_i = n_i. Departs: sums are kept in float64, so that the
-    order of the updates matters only in the last bits of float64. Of the updates that wait, those of
-    one slice are summed first, so it is fastest where equal slices come one after the other.
+    order of the updates matters only in the last bits of float64.
 
     Args:
         shapes: Global shape of every parameter.
@@ -42,14 +37,9 @@ class CoordinateMean:
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], memory: Callable[[int], Block] = fresh) -> None:
         self._shapes, self._memory = shapes, memory
-        self._size = sum(map(math.prod, shapes.values()))
-        self._totals, self._weights = self._flat().zero_(), self._flat().zero_()
-        self._total, self._weight = self._by_name(self._totals), self._by_name(self._weights)
-        self._weighted_sum = WeightedSum(self._size, memory)
-        self._coordinates = 0  # of the updates that wait
+        self._total, self._weight = self._zeros(), self._zeros()
         #: Slice -> the weight of the updates that hold it, as long as it is not in the weights by coordinate.
         self._held: dict[object, tuple[Space, SliceSpec, float]] = {}
-        self._waiting: list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]] = []
 
     def add_(self, space: Space, spec: SliceSpec, delta: Mapping[str, Tensor], weight: float) -> None:
         """Fold one update in.
@@ -57,8 +47,8 @@ class CoordinateMean:
         Args:
             space: Knows where the slice lies in the global model.
             spec: The slice that ``delta`` lives on.
-            delta: Local minus received parameters, in the shapes of ``spec``; read now or later, so it must
-                not be changed. Outside the mask of a spec that has one, it does not count.
+            delta: Local minus received parameters, in the shapes of ``spec``. Outside the mask of a spec
+                that has one, it does not count.
             weight: w_i > 0.
 
         Raises:
@@ -82,14 +72,16 @@ class CoordinateMean:
                     f"The update of {name!r} has shape {tuple(delta[name].shape)}, but its slice at width "
                     f"{spec.width:g} has shape {tuple(shape)}. Send the update together with its own spec."
                 )
-        self._waiting.append((space, spec, delta, weight))
-        self._coordinates += sum(value.numel() for value in delta.values())
-        if self._coordinates >= MODELS * self._size or len(self._waiting) == MOST:
-            self._fold()
+        self._add(space, spec, delta, weight, weight)
 
     def add_sum_(self, space: Space, spec: SliceSpec, total: Mapping[str, Tensor], weight: float) -> None:
         """Fold in a sum of updates of one slice: sum_i w_i delta_i (float64) and sum_i w_i > 0."""
-        space.scatter_add_(self._total, spec.masked(total), spec)
+        self._add(space, spec, total, 1.0, weight)
+
+    def _add(
+        self, space: Space, spec: SliceSpec, values: Mapping[str, Tensor], scale: float, weight: float
+    ) -> None:
+        space.scatter_add_(self._total, spec.masked(values), spec, scale)
         key = spec.key() if spec.mask is None else object()
         _, _, before = self._held.get(key, (space, spec, 0.0))
         self._held[key] = space, spec, before + weight
@@ -104,41 +96,28 @@ class CoordinateMean:
             space.scatter_add_(self._weight, spec.masked(held), spec, weight)
         self._held.clear()
 
-    def _fold(self) -> None:
-        """Add what waits to the totals: once for each slice, for each update where there are masks."""
-        groups: dict[Any, list[tuple[Space, SliceSpec, Mapping[str, Tensor], float]]] = {}
-        for i, waiting in enumerate(self._waiting):
-            spec = waiting[1]
-            groups.setdefault(spec.key() if spec.mask is None else i, []).append(waiting)
-        self._waiting, self._coordinates = [], 0
-        for group in groups.values():
-            space, spec, _, _ = group[0]
-            weights = [weight for *_, weight in group]
-            sums = self._weighted_sum([delta for _, _, delta, _ in group], weights)
-            self.add_sum_(space, spec, sums, sum(weights))
-
     def total(self) -> Params:
         """Return the sums sum_i w_i m_ij delta_ij so far (float64), not to be changed."""
-        self._fold()
         return self._total
 
     def mean(self) -> tuple[Params, Params]:
-        """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool)."""
-        self._fold()
+        """Return the mean (float64, 0 where uncovered) and the covered coordinates (bool); called once."""
         self._weigh()
-        covered = self._weights > 0
-        mean = torch.div(self._totals, self._weights, out=self._flat()).masked_fill_(~covered, 0.0)
-        return self._by_name(mean), self._by_name(covered)
+        mean, self._total = self._total, {}  # takes the place of the sums
+        covered = self._tensors(torch.bool)
+        for name, total in mean.items():
+            for some, weight, held in pieces(total, self._weight[name], covered[name]):
+                torch.gt(weight, 0, out=held)
+                some.div_(weight).masked_fill_(~held, 0.0)
+        return mean, covered
 
-    def _flat(self) -> Tensor:
-        """Return numbers of any value, one for each coordinate of the model."""
-        return tensor_in(self._memory, self._size, torch.float64)
+    def _zeros(self) -> Params:
+        return {name: value.zero_() for name, value in self._tensors(torch.float64).items()}
 
-    def _by_name(self, flat: Tensor) -> Params:
-        parts = torch.split(flat, [math.prod(shape) for shape in self._shapes.values()])
-        return {
-            name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
-        }
+    def _tensors(self, dtype: torch.dtype) -> Params:
+        """Return tensors of any values in the shapes of the model."""
+        kinds = [(dtype, shape) for shape in self._shapes.values()]
+        return dict(zip(self._shapes, tensors_in(self._memory, kinds), strict=True))
 
 
 def _keep(value: Tensor, covered: Tensor) -> Tensor:
@@ -169,9 +148,16 @@ def server_step(
         raise ConfigError(unknown_name("uncovered", uncovered, UNCOVERED))
     rule = UNCOVERED[uncovered]
     return {
-        name: rule(value, covered[name]) + mean[name].to(value.dtype) if name in mean else value
+        name: _moved(rule(value, covered[name]), mean[name]) if name in mean else value
         for name, value in params.items()
     }
+
+
+def _moved(value: Tensor, by: Tensor) -> Tensor:
+    moved = torch.empty_like(value, memory_format=torch.contiguous_format)
+    for some, before, step in pieces(moved, value, by):
+        torch.add(before, step.to(value.dtype), out=some)
+    return moved
 
 
 def aggregate(

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
-from math import ceil
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from widthwise.core.blocks import kind_of, placed, seen_in
+
 T = TypeVar("T")
 
 CPU = torch.device("cpu")
-
-ALIGNMENT = 64
-"""Bytes. Where torch's allocator puts tensors: what is computed from them must not depend on the way here."""
 
 BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "sve_bf16")
 """Instructions of CPUs for bfloat16, as torch calls them: the first three of x86, the others of ARM."""
@@ -71,26 +68,19 @@ def carried(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """
     if not tensors:
         return []
-    source = tensors[0].device
-    ends = list(accumulate(ceil(value.nbytes / ALIGNMENT) * ALIGNMENT for value in tensors))
-    packed, arrived = _buffer(ends[-1], source, device), _buffer(ends[-1], device, source)
-    torch._foreach_copy_(_views(packed, ends, tensors), list(tensors))
+    source, kinds = tensors[0].device, list(map(kind_of, tensors))
+    starts, size = placed(kinds)
+    packed, arrived = _buffer(size, source, device), _buffer(size, device, source)
+    torch._foreach_copy_(seen_in(packed, starts, kinds), list(tensors))
     arrived.copy_(packed, non_blocking=True)
     if source.type == "cuda" and device.type == "cpu":
         torch.cuda.current_stream(source).synchronize()
-    return _views(arrived, ends, tensors)
+    return seen_in(arrived, starts, kinds)
 
 
 def _buffer(size: int, device: torch.device, other: torch.device) -> Tensor:
     pinned = device.type == "cpu" and other.type == "cuda"
     return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
-
-
-def _views(buffer: Tensor, ends: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
-    return [
-        buffer[start : start + value.nbytes].view(value.dtype).view(value.shape)
-        for start, value in zip([0, *ends], like, strict=False)
-    ]
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 Params = dict[str, Tensor]
+
+PIECE = 2**15
+"""Numbers of each of a few tensors that stay in a core's cache from one operation to the next."""
 
 
 def clone(params: Mapping[str, Tensor]) -> Params:
@@ -15,6 +18,21 @@ def clone(params: Mapping[str, Tensor]) -> Params:
     return {
         name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in params.items()
     }
+
+
+def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield flat pieces of contiguous tensors of one shape, to do with each piece all that there is to do.
+
+    Several operations on large tensors would each read them from memory again.
+
+    Example:
+        >>> total = torch.ones(3, 2)
+        >>> for some, others in pieces(total, torch.full((3, 2), 8.0)):
+        ...     _ = some.add_(others).sqrt_()
+        >>> total.sum().item()
+        18.0
+    """
+    return zip(*(torch.split(value.view(-1), PIECE) for value in tensors), strict=True)
 
 
 @torch.no_grad()

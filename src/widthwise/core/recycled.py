@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from widthwise.core.blocks import Kind, placed, seen_in
 
 Block = NDArray[np.uint8]
 
@@ -20,9 +23,17 @@ def fresh(size: int) -> Block:
     return block
 
 
-def tensor_in(memory: Callable[[int], Block], count: int, dtype: torch.dtype) -> Tensor:
-    """Return ``count`` numbers of any value that lie in a block of such memory, also where they are none."""
-    return torch.frombuffer(memory((count + 1) * dtype.itemsize), dtype=dtype)[:count]
+def tensors_in(memory: Callable[[int], Block], kinds: Sequence[Kind]) -> list[Tensor]:
+    """Return tensors of these types and shapes, of any values, one after the other in one block of memory."""
+    starts, size = placed(kinds)
+    return seen_in(torch.from_numpy(memory(size)), starts, kinds)
+
+
+def lent(block: Block, take_back: Callable[[], object]) -> Block:
+    """Return a block that is taken back once neither it nor anything that was seen in it is alive."""
+    own = block[:]  # an object of its own, which the tensors seen in it keep alive
+    weakref.finalize(own, take_back).atexit = False
+    return own
 
 
 class Recycled:
@@ -55,6 +66,4 @@ class Recycled:
         else:
             del self._free[:1]
             block = fresh(size)
-        lent = block[:]  # an object of its own, which the tensors seen in it keep alive
-        weakref.finalize(lent, insort, self._free, block, key=len).atexit = False
-        return lent
+        return lent(block, partial(insort, self._free, block, key=len))

@@ -1,13 +1,12 @@
-"""Records to messages and back, without pickle: a JSON header, and the bytes of the tensors it describes.
+"""Records to messages and back, without pickle: the bytes of tensors, and then JSON that describes them.
 
 Nothing that a peer sends is executed, and what is sent is what is counted. A message can be written straight
-into memory that another process reads.
+into memory that another process reads; tensors that lie there already, at their places, are not copied.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from widthwise.core.blocks import kind_of, placed, seen_in
 from widthwise.core.params import Params
 from widthwise.core.records import Answer, ClientReport, CompressedReport, Mask, SliceSpec, SummedReports
-from widthwise.core.recycled import Block, fresh, tensor_in
+from widthwise.core.recycled import Block, fresh
+
+_LENGTH = struct.Struct("<Q")
+"""At the end of a message: how long the JSON before it is."""
 
 Memory = bytearray | memoryview
 """What a message lies in: writable, so that tensors can be seen in it."""
@@ -60,61 +63,56 @@ def pack(
     }
     head = json.dumps({**header, "groups": places}).encode()
     flat = [value for tensors in groups.values() for value in tensors.values()]
-    starts, end = [], _aligned(8 + len(head))
-    for value in flat:
-        starts.append(end)
-        end = _aligned(end + value.nbytes)
-    message: Memory = into[:end] if into is not None and len(into) >= end else bytearray(end)
-    struct.pack_into("<Q", message, 0, len(head))
-    message[8 : 8 + len(head)] = head
-    for start, value in zip(starts, flat, strict=True):
-        if value.numel():
-            place = torch.frombuffer(message, dtype=value.dtype, count=value.numel(), offset=start)
-            place.view(value.shape).copy_(value)
+    kinds = list(map(kind_of, flat))
+    starts, end = placed(kinds)
+    size = end + len(head) + _LENGTH.size
+    message: Memory = into[:size] if into is not None and len(into) >= size else bytearray(size)
+    for place, value in zip(seen_in(_bytes(message), starts, kinds), flat, strict=True):
+        if place.data_ptr() != value.data_ptr():
+            place.copy_(value)
+    message[end : end + len(head)] = head
+    _LENGTH.pack_into(message, end + len(head), len(head))
     return message
 
 
 def read_header(data: Memory) -> dict[str, Any]:
     """Return the header of ``pack``, with the kinds of the tensors of each group."""
-    (size,) = struct.unpack_from("<Q", data)
-    header: dict[str, Any] = json.loads(bytes(data[8 : 8 + size]))
+    end = len(data) - _LENGTH.size
+    (size,) = _LENGTH.unpack_from(data, end)
+    header: dict[str, Any] = json.loads(bytes(data[end - size : end]))
     return header
 
 
-def unpack(data: Memory, memory: Callable[[int], Block] = fresh) -> tuple[dict[str, Any], dict[str, Params]]:
+def unpack(
+    data: Memory, memory: Callable[[int], Block] | None = fresh
+) -> tuple[dict[str, Any], dict[str, Params]]:
     """Return header and groups of ``pack``, tensors in the order in which they were packed.
 
-    They are copies, in one block: in a message a tensor starts where the memory of the message lets it, and
-    vectorised sums and products round differently on differently aligned memory.
-
     Args:
-        data: The message; what follows it does not matter.
-        memory: Gives the block.
+        data: The message.
+        memory: Gives the block to which tensors are copied: in a message they start where its memory lets
+            them, and vectorised sums and products round differently on differently aligned memory. None where
+            that is aligned as torch does: then they stay in the message.
     """
     header = read_header(data)
-    (size,) = struct.unpack_from("<Q", data)
-    start, end, places = _aligned(8 + size), 0, []
     groups = header.pop("groups")
-    for group, tensors in groups.items():
-        for name, kind, shape in tensors:
-            dtype = getattr(torch, kind)
-            places.append((group, name, dtype, shape, end, end := end + math.prod(shape) * dtype.itemsize))
-            end = _aligned(end)
-    block = tensor_in(memory, end, torch.uint8)
-    if end:
-        block.copy_(torch.frombuffer(data, dtype=torch.uint8, count=end, offset=start))
-    found: dict[str, Params] = {group: {} for group in groups}
-    for group, name, dtype, shape, first, last in places:
-        found[group][name] = block[first:last].view(dtype).view(shape)
-    return header, found
+    kinds = [(getattr(torch, kind), shape) for tensors in groups.values() for _, kind, shape in tensors]
+    starts, size = placed(kinds)
+    block = _bytes(data)[:size]
+    if memory is not None:
+        block = torch.from_numpy(memory(size))[:size].copy_(block)
+    values = iter(seen_in(block, starts, kinds))
+    return header, {
+        group: {name: next(values) for name, _, _ in tensors} for group, tensors in groups.items()
+    }
+
+
+def _bytes(memory: Memory) -> Tensor:
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _aligned(place: int) -> int:
-    return -(-place // 64) * 64
 
 
 def encode_report(report: ClientReport, into: memoryview | None = None) -> Memory:
@@ -127,7 +125,7 @@ def encode_report(report: ClientReport, into: memoryview | None = None) -> Memor
     return pack(header, groups, into)
 
 
-def decode_report(data: Memory, memory: Callable[[int], Block] = fresh) -> ClientReport:
+def decode_report(data: Memory, memory: Callable[[int], Block] | None = fresh) -> ClientReport:
     """Return the report of ``encode_report``, its tensors in ``memory`` (see ``unpack``)."""
     header, groups = unpack(data, memory)
     spec = spec_from_json(header.pop("spec"))
@@ -146,7 +144,7 @@ def encode_compressed(reports: Sequence[CompressedReport], into: memoryview | No
     return pack({"compressed": _members(reports)}, groups, into)
 
 
-def decode_compressed(data: Memory, memory: Callable[[int], Block] = fresh) -> list[CompressedReport]:
+def decode_compressed(data: Memory, memory: Callable[[int], Block] | None = fresh) -> list[CompressedReport]:
     """Return the reports of ``encode_compressed``, their tensors in ``memory`` (see ``unpack``)."""
     header, groups = unpack(data, memory)
     own: list[dict[str, Params]] = [{} for _ in header["compressed"]]
@@ -186,7 +184,7 @@ def encode_answers(answers: Sequence[Answer], into: memoryview | None = None) ->
     return pack(header, {"delta": deltas}, into)
 
 
-def decode_answers(data: Memory, memory: Callable[[int], Block] = fresh) -> list[Answer]:
+def decode_answers(data: Memory, memory: Callable[[int], Block] | None = fresh) -> list[Answer]:
     """Return the answers of ``encode_answers``, their tensors in ``memory`` (see ``unpack``)."""
     header = read_header(data)
     if "compressed" in header:

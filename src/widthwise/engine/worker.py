@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self, TypeVar
 
 import torch
 
-from widthwise.aggregation import WeightedSum
 from widthwise.compression import Compression, compress
 from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.device import CPU, upload, working_on
@@ -22,7 +22,7 @@ from widthwise.core.records import (
     SliceSpec,
     SummedReports,
 )
-from widthwise.core.recycled import Recycled
+from widthwise.core.recycled import Block, Recycled, fresh, tensors_in
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
@@ -40,9 +40,6 @@ STACK_BYTES = 4 * 2**20
 STACK_BYTES_CUDA = 256 * 2**20
 """The same on a CUDA device, which wants larger products; activations take a multiple of it."""
 
-SUM_BYTES = 32 * 2**20
-"""Updates that wait in a worker to be summed, at most."""
-
 HANDOVER = 130, 20_000_000
 """What it costs that one update is copied to the server and folded there, in multiply-accumulates that a core
 makes meanwhile: for each parameter, and for each client (2 ns and .3 ms at 70 billion a second)."""
@@ -53,6 +50,22 @@ STEP = 40_000_000
 HANDOVERS = 8
 """Clients are summed in a worker until their training costs as much as so many hand-overs: then these cost
 a ninth of the time at most, and no worker is left with more than that when the others are done."""
+
+
+@contextmanager
+def _naming(assignment: Assignment) -> Iterator[None]:
+    """Turn whatever goes wrong inside into an error that names client, round and stage."""
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"{type(error).__name__}: {error}",
+            client=assignment.client_id,
+            round_index=assignment.round_index,
+            stage="training",
+        ) from error
 
 
 @dataclass
@@ -121,7 +134,9 @@ class ClientRunner:
         if waiting:
             yield tuple(waiting)
 
-    def __call__(self, broadcast: Broadcast, stack: Stack) -> Sequence[Answer]:
+    def __call__(
+        self, broadcast: Broadcast, stack: Stack, memory: Callable[[int], Block] = fresh
+    ) -> Sequence[Answer]:
         """Train the clients of a stack on one thread and return what they send.
 
         These are their reports, compressed where the run compresses them, or summed where they may be.
@@ -129,30 +144,20 @@ class ClientRunner:
         Args:
             broadcast: The global tensors, on the CPU. They go to the device once for each such object.
             stack: The clients.
+            memory: Gives the memory of what is sent, once, where that is one report or one sum.
 
         Raises:
             RunError: whatever went wrong, with client, round and stage; the original error is its cause.
         """
         keep_freed_memory()
-        training = stack[0]
-        try:
-            with one_thread(), working_on(self.device):
-                tasks = self._dispatched(broadcast, stack)
-                if len(stack) > 1 and self._at_once(stack[0]):
-                    return self._stacked(tasks, stack)
-                reports = []
-                for task, training in zip(tasks, stack, strict=True):
-                    reports.append(self._alone(task, training.spec))
-                return self._answers(reports, stack) if len(stack) == 1 else [self._sum(reports, stack)]
-        except RunError:
-            raise
-        except Exception as error:
-            raise RunError(
-                f"{type(error).__name__}: {error}",
-                client=training.client_id,
-                round_index=training.round_index,
-                stage="training",
-            ) from error
+        with one_thread(), working_on(self.device), _naming(stack[0]):
+            tasks = self._dispatched(broadcast, stack)
+            if len(stack) == 1:
+                own = memory if self.compression is None else self._memory
+                return self._answers([self._alone(tasks[0], stack[0].spec, own)], stack)
+            return (
+                self._stacked(tasks, stack) if self._at_once(stack[0]) else [self._sum(tasks, stack, memory)]
+            )
 
     def _stacked(self, tasks: Sequence[ClientTask], stack: Stack) -> Sequence[Answer]:
         weights = [assignment.weight for assignment in stack if assignment.weight is not None]
@@ -167,13 +172,23 @@ class ClientRunner:
         )
         return [trained] if isinstance(trained, SummedReports) else self._answers(trained, stack)
 
-    def _sum(self, reports: Sequence[ClientReport], stack: Stack) -> SummedReports:
-        first = stack[0].spec
+    def _sum(
+        self, tasks: Sequence[ClientTask], stack: Stack, memory: Callable[[int], Block]
+    ) -> SummedReports:
+        spec, reports = stack[0].spec, list[ClientReport]()
+        shapes = self.space.shapes(spec)
+        sums = tensors_in(memory, [(torch.float64, shape) for shape in shapes.values()])
+        total = {name: value.zero_() for name, value in zip(shapes, sums, strict=True)}
         weights = [assignment.weight for assignment in stack if assignment.weight is not None]
-        summed = WeightedSum(self.space.num_params(first), self._memory)
+        for task, assignment, weight in zip(tasks, stack, weights, strict=True):
+            with _naming(assignment):
+                report = self._alone(task, assignment.spec, self._memory)
+            for name, value in report.delta.items():
+                total[name].add_(value, alpha=weight)
+            reports.append(replace(report, delta={}))
         return SummedReports(
-            spec=first,
-            total=summed([report.delta for report in reports], weights),
+            spec=spec,
+            total=total,
             weight=sum(weights),
             client_ids=tuple(report.client_id for report in reports),
             num_examples=tuple(report.num_examples for report in reports),
@@ -204,10 +219,10 @@ class ClientRunner:
             placed = replace(
                 task, params=params, buffers=buffers, state=state, spec=spec, context_spec=context
             )
-            report = self._alone(placed, task.spec)
+            report = self._alone(placed, task.spec, self._memory)
             return compress(report, self.compression, task.seed) if self.compression else report
 
-    def _alone(self, task: ClientTask, spec: SliceSpec) -> ClientReport:
+    def _alone(self, task: ClientTask, spec: SliceSpec, memory: Callable[[int], Block]) -> ClientReport:
         report = train(
             task,
             space=self.space,
@@ -215,6 +230,7 @@ class ClientRunner:
             dataset=self._resident,
             indices=self.partition.client(task.client_id),
             objective=self.objective,
+            memory=memory,
         )
         return replace(report, spec=spec) if spec.mask else report  # with the mask of the host
 
@@ -287,5 +303,5 @@ class ClientRunner:
             # A backward pass costs two forward ones.
             epoch = 3 * self.space.macs(assignment.spec) * assignment.samples + STEP * self._steps(assignment)
             work = epoch * assignment.config.local_epochs
-            most = min(SUM_BYTES // size, HANDOVERS * handover // work)
+            most = HANDOVERS * handover // work
         return max(1, min(self.stack, most))

@@ -65,7 +65,7 @@ class Cut:
             for dim, positions in self.chosen:
                 where[dim] = positions.to(part.device)
             grid = torch.meshgrid(where, indexing="ij")
-            part[grid] += scale * values
+            part[grid] += scale * values.to(part.dtype)
 
     def _stretch(self, tensor: Tensor) -> Tensor:
         part = tensor if self.factors == self.shape else tensor.view(self.factors)

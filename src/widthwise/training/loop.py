@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from widthwise.core.blocks import kind_of
 from widthwise.core.device import download, seeded, upload
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import first_non_finite, load_
+from widthwise.core.params import Params, first_non_finite, load_
 from widthwise.core.protocols import Criterion, ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask
+from widthwise.core.recycled import Block, fresh, tensors_in
 from widthwise.core.seeds import SeedTree
 from widthwise.training.batches import epoch_batches
 from widthwise.training.objective import Local, LocalSetting, Objective
@@ -29,6 +31,7 @@ def train(
     indices: Tensor,
     objective: Objective,
     criterion: Criterion = cross_entropy,
+    memory: Callable[[int], Block] = fresh,
 ) -> ClientReport:
     """Train one client for one round and report what changed.
 
@@ -59,6 +62,7 @@ def train(
         indices: [n_i] positions of this client's samples, n_i >= 1, on the CPU.
         objective: The local objective.
         criterion: Mean loss of a batch.
+        memory: Gives the memory of the update, on the CPU.
 
     Returns:
         The report; its tensors lie on the CPU, are detached and contiguous, and no other tensor is changed
@@ -77,9 +81,7 @@ def train(
     with seeded(SeedTree(task.seed).at("dropout").seed(), device):
         losses, sizes = _epochs(task, local, dataset, indices, device)
 
-    delta = {
-        name: torch.sub(p.detach(), received[name]).contiguous() for name, p in module.named_parameters()
-    }
+    delta = _update(module, received, memory, device)
     losses, delta, state = download((losses, delta, dict(local.finish(delta, len(sizes)))), device)
     report = ClientReport(
         client_id=task.client_id,
@@ -95,6 +97,21 @@ def train(
         if name := first_non_finite(params):
             raise diverged(task, "train", f"the {what} of {name} is not finite")
     return report
+
+
+def _update(
+    module: nn.Module, received: Params, memory: Callable[[int], Block], device: torch.device
+) -> Params:
+    """Return trained minus received parameters, contiguous, where they were trained."""
+    trained = {name: p.detach() for name, p in module.named_parameters()}
+    if device.type == "cpu":
+        places = tensors_in(memory, list(map(kind_of, trained.values())))
+    else:
+        places = [torch.empty(value.shape, dtype=value.dtype, device=device) for value in trained.values()]
+    return {
+        name: torch.sub(value, received[name], out=place)
+        for (name, value), place in zip(trained.items(), places, strict=True)
+    }
 
 
 def _epochs(

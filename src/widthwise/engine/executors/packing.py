@@ -13,10 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Size, Tensor
 
-Packed = tuple[bytes, list[pickle.PickleBuffer]]
+from widthwise.core.blocks import ALIGNMENT
 
-ALIGNMENT = 64
-"""Bytes. Where torch puts tensors: sums and products over memory at other places may round differently."""
+Packed = tuple[bytes, list[pickle.PickleBuffer]]
 
 
 def pack(value: Any) -> Packed:
