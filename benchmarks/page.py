@@ -31,6 +31,7 @@ from . import (
     registered_clients,
     scaling,
     slicing,
+    turn,
 )
 from .common import Document, provenance
 from .peers import table as peers
@@ -72,6 +73,7 @@ PARTS: Mapping[str, Part] = {
     "peers": Part("Against other simulators", peers.table, peers.headline, figures.peers),
     "peers-overhead": Part("Against other simulators", peers.table),
     "limits": Part("What bounds the speed", limits.table),
+    "turn": Part("What bounds the speed", turn.table),
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from widthwise.aggregation import CoordinateMean, server_step
 from widthwise.compression import decompress
 from widthwise.core.errors import DivergenceError, SliceError
@@ -210,4 +212,4 @@ def _renew(fed: Federation, state: ServerState, report: ClientReport, disk: Disk
 
 def _share(masks: Params) -> float:
     total = sum(mask.numel() for mask in masks.values())
-    return sum(int(mask.count_nonzero()) for mask in masks.values()) / total
+    return sum(int(np.count_nonzero(mask.numpy())) for mask in masks.values()) / total

@@ -81,7 +81,7 @@ def train(
     with seeded(SeedTree(task.seed).at("dropout").seed(), device):
         losses, sizes = _epochs(task, local, dataset, indices, device)
 
-    delta = _update(module, received, memory, device)
+    delta = update_of(module, received, memory, device)
     losses, delta, state = download((losses, delta, dict(local.finish(delta, len(sizes)))), device)
     report = ClientReport(
         client_id=task.client_id,
@@ -99,7 +99,7 @@ def train(
     return report
 
 
-def _update(
+def update_of(
     module: nn.Module, received: Params, memory: Callable[[int], Block], device: torch.device
 ) -> Params:
     """Return trained minus received parameters, contiguous, where they were trained."""

@@ -37,8 +37,8 @@ class Executor(Protocol):
         Where clients are devices of their own, some never answer, or with what does not count: an executor
         may then drop them instead of failing.
 
-        Assignments are taken when they can be handed out, and few reports wait for a slow one before them:
-        memory does not grow with the number of assignments.
+        Assignments are taken when they can be handed out, some of them perhaps before a report is asked for,
+        and few reports wait for a slow one before them: memory does not grow with the number of assignments.
 
         Raises:
             RunError: if a client fails; names client, round and stage.

@@ -38,7 +38,7 @@ class Crew(Protocol):
 
 
 def in_order(crew: Crew, stacks: Iterator[Stack], window: int) -> Iterator[Answer]:
-    """Yield the reports of stacks in their order, whoever is done first.
+    """Return the reports of stacks in their order, whoever is done first; training begins at once.
 
     Args:
         crew: Who trains them.
@@ -50,17 +50,25 @@ def in_order(crew: Crew, stacks: Iterator[Stack], window: int) -> Iterator[Answe
     """
     ready: dict[int, Sequence[Answer]] = {}
     given = done = 0
-    while True:
+
+    def hand_out() -> None:
+        nonlocal given
         while crew.free and given - done < window and (stack := next(stacks, None)):
             crew.give(given, stack)
             given += 1
-        if done in ready:
-            yield from ready.pop(done)
-            done += 1
-        elif done < given:
-            ready.update(crew.trained())
-        else:
-            return
+
+    def answers() -> Iterator[Answer]:
+        nonlocal done
+        while done < given:
+            if done in ready:
+                yield from ready.pop(done)
+                done += 1
+            else:
+                ready.update(crew.trained())
+            hand_out()
+
+    hand_out()
+    return answers()
 
 
 def encode_failure(error: RunError) -> bytes:

@@ -118,7 +118,7 @@ class ProcessExecutor:
                 self._workers[ours] = _Worker(process, ours, _blocks(arena))
 
     def run(self, broadcast: Broadcast, assignments: Iterable[Assignment]) -> Iterator[Answer]:
-        """Yield the reports in the order of the assignments.
+        """Return the reports in the order of the assignments.
 
         Raises:
             RunError: if a client fails or a worker process dies.
@@ -136,7 +136,7 @@ class ProcessExecutor:
                     shared[name].copy_(value)
         self._round += 1
         self._idle, self._busy = list(self._workers.values()), {}
-        yield from in_order(self, self._runner.stacks(assignments), WINDOW * self._count)
+        return in_order(self, self._runner.stacks(assignments), WINDOW * self._count)
 
     @property
     def free(self) -> bool:

@@ -1,0 +1,100 @@
+"""What does a client's turn cost where there is next to nothing to train? Its parts, beside a bare loop's.
+
+The full models of the settings that simulators are compared in (`benchmarks.peers`), one sample, one thread,
+in turn. A bare loop copies the parameters into its module, makes the step and adds what it has trained to a
+sum in float32. The engine also makes the difference, looks whether it is finite and adds it in float64, so
+that the order of clients matters in the last bits only: it writes three times as many bytes.
+
+    python -m benchmarks.turn [--out FILE.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from widthwise.aggregation import CoordinateMean
+from widthwise.core.device import CPU
+from widthwise.core.params import first_non_finite, load_
+from widthwise.core.recycled import Recycled
+from widthwise.core.threads import one_thread
+from widthwise.engine.state import ServerState
+from widthwise.training import ModuleCache
+from widthwise.training.loop import update_of
+
+from .common import Document, Row, grid, in_turn, main
+from .peers.widthwise_peer import federation
+from .peers.work import SETTINGS, Job, train
+
+BARE = ("parameters copied", "one step", "added in float32")
+OURS = ("parameters copied", "one step", "difference", "looked through", "added in float64")
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure."""
+    for name in ("A", "B"):
+        with one_thread():
+            yield {"setting": name, **_turn(name, repeats=1 if options.tiny else 40)}
+
+
+def _turn(setting: str, repeats: int) -> Row:
+    """Return the milliseconds of each part, and the number of parameters."""
+    job = Job(SETTINGS[setting], processes=1, threads=1, precision="fp32")
+    fed = federation(job)
+    space, spec, params = fed.space, fed.space.full(), ServerState.initial(fed).params
+    module, memory = ModuleCache(space, CPU)(spec), Recycled()
+    samples, one = job.setting.data(1), torch.zeros(1, dtype=torch.int64)
+    delta = update_of(module, params, memory, CPU)
+    mean = CoordinateMean({p: tuple(value.shape) for p, value in params.items()})
+    sums = {p: torch.zeros_like(value) for p, value in params.items()}
+
+    def bare_sum() -> None:
+        with torch.no_grad():
+            for p, value in module.named_parameters():
+                sums[p].add_(value, alpha=1)
+
+    ways = {
+        "parameters copied": partial(load_, module, params),
+        "one step": partial(train, module, samples, one, job),
+        "difference": partial(update_of, module, params, memory, CPU),
+        "looked through": partial(first_non_finite, delta),
+        "added in float64": partial(mean.add_, space, spec, delta, 1.0),
+        "added in float32": bare_sum,
+    }
+    found = {way: 1e3 * statistics.median(seconds) for way, seconds in in_turn(repeats, ways).items()}
+    return {"parameters": space.num_params(spec), **found}
+
+
+def _ratio(row: Row) -> float:
+    return sum(row[part] for part in OURS) / sum(row[part] for part in BARE)
+
+
+def table(document: Document) -> str:
+    """Return a row for each setting, with the whole turn beside that of a bare loop."""
+    parts = tuple(dict.fromkeys((*OURS, *BARE)))
+    header = (
+        "setting, full model",
+        "parameters",
+        *(f"{part} (ms)" for part in parts),
+        "engine's / bare loop's",
+    )
+    return grid(
+        header,
+        (
+            (
+                row["setting"],
+                f"{row['parameters']:,}",
+                *(f"{row[part]:.2f}" for part in parts),
+                f"{_ratio(row):.2f}",
+            )
+            for row in document["rows"]
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, rows, table)
