@@ -157,6 +157,14 @@ def test_coordinate_mean_is_zero_not_nan_when_nothing_was_added(net):
     assert not any(mask.any() for mask in covered.values())
 
 
+def test_server_step_takes_parameters_of_any_memory_format_that_need_gradients():
+    value = nn.Parameter(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last))
+    step = torch.randn(3, 4, 2, 2, dtype=torch.float64).transpose(0, 1)
+    found = server_step({"w": value}, {"w": step}, {"w": torch.ones(4, 3, 2, 2, dtype=torch.bool)})["w"]
+    assert torch.equal(found, value.detach() + step.float())
+    assert not found.requires_grad
+
+
 @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
 def test_aggregate_refuses_a_weight_that_is_no_positive_number(net, weight):
     params, space = net

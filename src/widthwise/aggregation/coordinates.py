@@ -153,9 +153,10 @@ def server_step(
     }
 
 
+@torch.no_grad()
 def _moved(value: Tensor, by: Tensor) -> Tensor:
     moved = torch.empty_like(value, memory_format=torch.contiguous_format)
-    for some, before, step in pieces(moved, value, by):
+    for some, before, step in pieces(moved, value.contiguous(), by.contiguous()):
         torch.add(before, step.to(value.dtype), out=some)
     return moved
 

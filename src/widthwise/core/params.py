@@ -32,7 +32,8 @@ def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         >>> total.sum().item()
         18.0
     """
-    return zip(*(torch.split(value.view(-1), PIECE) for value in tensors), strict=True)
+    size = PIECE * torch.get_num_threads()  # each of which takes a part
+    return zip(*(torch.split(value.view(-1), size) for value in tensors), strict=True)
 
 
 @torch.no_grad()
