@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 import widthwise as ww
 from widthwise.core.errors import TraceError
 from widthwise.core.params import clone, first_non_finite, load_, zeros_like
+from widthwise.slicing.kernels import DrawnAlike
 
 from .architecture import Architecture, Inputs
 from .reorder import ordered_groups
@@ -107,7 +108,8 @@ def _check_full(model: nn.Module, space: ww.WidthSpace, inputs: Inputs) -> None:
             buffers = clone(dict(module.named_buffers()))
             module.train(training)
             torch.manual_seed(1)  # for dropout
-            found.append(_leaves(_call(module, inputs)))
+            with DrawnAlike():
+                found.append(_leaves(_call(module, inputs)))
             load_(module, buffers)
             model.train()
         once, again, own = found

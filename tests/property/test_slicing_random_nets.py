@@ -16,6 +16,7 @@ from widthwise.core.records import SliceSpec, ascending
 from widthwise.slicing import WidthSpace, trace
 from widthwise.slicing.channels import along
 from widthwise.slicing.ir import GroupCount
+from widthwise.slicing.kernels import DrawnAlike
 from widthwise.slicing.layout import groups_of
 from widthwise.slicing.space import channels_at
 
@@ -44,7 +45,7 @@ def named(model: nn.Module) -> Params:
 
 def results(module: nn.Module, tensors: Params, x: Tensor) -> tuple[Tensor, Params, Params]:
     """Return output, gradients of some loss (zero for what is not used) and buffers after a forward."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), DrawnAlike():
         torch.manual_seed(0)  # dropout
         names = [name for name, _ in module.named_parameters()]
         tensors = {**tensors, **{name: tensors[name].clone().requires_grad_() for name in names}}
