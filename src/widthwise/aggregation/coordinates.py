@@ -116,8 +116,7 @@ class CoordinateMean:
 
     def _tensors(self, dtype: torch.dtype) -> Params:
         """Return tensors of any values in the shapes of the model."""
-        kinds = [(dtype, shape) for shape in self._shapes.values()]
-        return dict(zip(self._shapes, tensors_in(self._memory, kinds), strict=True))
+        return tensors_in(self._memory, {name: (dtype, shape) for name, shape in self._shapes.items()})
 
 
 def _keep(value: Tensor, covered: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -23,10 +23,11 @@ def fresh(size: int) -> Block:
     return block
 
 
-def tensors_in(memory: Callable[[int], Block], kinds: Sequence[Kind]) -> list[Tensor]:
+def tensors_in(memory: Callable[[int], Block], kinds: Mapping[str, Kind]) -> dict[str, Tensor]:
     """Return tensors of these types and shapes, of any values, one after the other in one block of memory."""
-    starts, size = placed(kinds)
-    return seen_in(torch.from_numpy(memory(size)), starts, kinds)
+    of = list(kinds.values())
+    starts, size = placed(of)
+    return dict(zip(kinds, seen_in(torch.from_numpy(memory(size)), starts, of), strict=True))
 
 
 def lent(block: Block, take_back: Callable[[], object]) -> Block:

@@ -176,9 +176,8 @@ class ClientRunner:
         self, tasks: Sequence[ClientTask], stack: Stack, memory: Callable[[int], Block]
     ) -> SummedReports:
         spec, reports = stack[0].spec, list[ClientReport]()
-        shapes = self.space.shapes(spec)
-        sums = tensors_in(memory, [(torch.float64, shape) for shape in shapes.values()])
-        total = {name: value.zero_() for name, value in zip(shapes, sums, strict=True)}
+        kinds = {name: (torch.float64, shape) for name, shape in self.space.shapes(spec).items()}
+        total = {name: value.zero_() for name, value in tensors_in(memory, kinds).items()}
         weights = [assignment.weight for assignment in stack if assignment.weight is not None]
         for task, assignment, weight in zip(tasks, stack, weights, strict=True):
             with _naming(assignment):

@@ -105,13 +105,13 @@ def update_of(
     """Return trained minus received parameters, contiguous, where they were trained."""
     trained = {name: p.detach() for name, p in module.named_parameters()}
     if device.type == "cpu":
-        places = tensors_in(memory, list(map(kind_of, trained.values())))
+        places = tensors_in(memory, {name: kind_of(value) for name, value in trained.items()})
     else:
-        places = [torch.empty(value.shape, dtype=value.dtype, device=device) for value in trained.values()]
-    return {
-        name: torch.sub(value, received[name], out=place)
-        for (name, value), place in zip(trained.items(), places, strict=True)
-    }
+        places = {
+            name: torch.empty_like(value, memory_format=torch.contiguous_format)
+            for name, value in trained.items()
+        }
+    return {name: torch.sub(value, received[name], out=places[name]) for name, value in trained.items()}
 
 
 def _epochs(

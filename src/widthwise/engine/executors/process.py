@@ -187,7 +187,8 @@ class ProcessExecutor:
     ) -> None:
         for pipe in self._workers:
             pipe.close()
-        for process in [worker.process for worker in self._workers.values()]:
+        for worker in self._workers.values():
+            process = worker.process
             if error is not None:
                 process.terminate()
             process.join(timeout=10)
