@@ -2,6 +2,7 @@
 
 * Stacks: clients of one shape trained together against one after the other, per client.
 * Group norm in bfloat16 and max pooling: ours against torch's own kernel, forward and backward.
+* Dropout; and a large linear layer's step of plain SGD, taken in the backward pass against the optimizer's.
 * A batch size that was not met before against the same one later: what compiling its convolutions costs.
 
     python -m benchmarks.hot_path [--out FILE.json]
@@ -19,9 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from widthwise.core.descent import Descent, descending
 from widthwise.core.records import ClientTask, LocalConfig
 from widthwise.slicing import WidthSpace, trace
 from widthwise.slicing.kernels import dropout, group_norm, max_pool2d
+from widthwise.slicing.linear import linear
 from widthwise.tasks import Dataset, Signature, resolve_model
 from widthwise.training import ModuleCache, train
 from widthwise.training.plain import Plain
@@ -50,6 +53,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     yield from _norms(NORMS[-1:] if options.tiny else NORMS, repeats)
     yield _pooling(repeats)
     yield _dropping(repeats)
+    yield from (_stepping(repeats, precision) for precision in ("fp32", "bf16"))
     yield from _first_batches((0.25,) if options.tiny else (0.25, 1.0), SIZES[-2:] if options.tiny else SIZES)
 
 
@@ -108,6 +112,24 @@ def _dropping(repeats: int) -> Row:
     x = _images(10, 64, 14)
     ways = _steps(dropout, torch.ops.aten.dropout.default, x, (0.25, True), torch.randn_like(x))
     return {"part": "operation", "name": "dropout, 64 x 14 x 14", "gain": _gain(repeats, ways)}
+
+
+def _stepping(repeats: int, precision: str) -> Row:
+    """Compare steps of pfl's larger linear layer, as clients with batches of ten make them."""
+    layer, x, grad = nn.Linear(3136, 512), torch.randn(10, 3136, requires_grad=True), torch.randn(10, 512)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-6, fused=True)
+
+    def step(weights: tuple[Tensor, ...]) -> None:
+        optimizer.zero_grad()
+        with descending(weights, Descent(1e-6, 0.0)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                y = linear(x, layer.weight, layer.bias)
+            y.backward(grad.to(y.dtype))
+        optimizer.step()
+
+    ways = {"ours": partial(step, (layer.weight,)), "torch's": partial(step, ())}
+    name = f"step of a linear layer, 3136 x 512, {precision}"
+    return {"part": "operation", "name": name, "gain": _gain(repeats, ways)}
 
 
 def _images(batch: int, channels: int, side: int) -> Tensor:

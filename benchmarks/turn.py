@@ -2,8 +2,8 @@
 
 The full models of the settings that simulators are compared in (`benchmarks.peers`), one sample, one thread,
 in turn. A bare loop copies the parameters into its module, makes the step and adds what it has trained to a
-sum in float32. The engine also makes the difference, looks whether it is finite and adds it in float64, so
-that the order of clients matters in the last bits only: it writes three times as many bytes.
+sum in float32. In the engine linear layers take their step in the backward pass; then it makes the
+difference, looks whether it is finite and adds it, in float32 where a worker sums clients of one slice.
 
     python -m benchmarks.turn [--out FILE.json]
 """
@@ -17,21 +17,21 @@ from functools import partial
 
 import torch
 
-from widthwise.aggregation import CoordinateMean
+from widthwise.core.descent import Descent, descending
 from widthwise.core.device import CPU
 from widthwise.core.params import first_non_finite, load_
 from widthwise.core.recycled import Recycled
 from widthwise.core.threads import one_thread
 from widthwise.engine.state import ServerState
 from widthwise.training import ModuleCache
-from widthwise.training.loop import update_of
+from widthwise.training.loop import LARGE, update_of
 
 from .common import Document, Row, grid, in_turn, main
 from .peers.widthwise_peer import federation
 from .peers.work import SETTINGS, Job, train
 
-BARE = ("parameters copied", "one step", "added in float32")
-OURS = ("parameters copied", "one step", "difference", "looked through", "added in float64")
+BARE = ("parameters copied", "one step", "added")
+OURS = ("parameters copied", "one step, in the backward pass", "difference", "looked through", "added")
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
@@ -49,21 +49,26 @@ def _turn(setting: str, repeats: int) -> Row:
     module, memory = ModuleCache(space, CPU)(spec), Recycled()
     samples, one = job.setting.data(1), torch.zeros(1, dtype=torch.int64)
     delta = update_of(module, params, memory, CPU)
-    mean = CoordinateMean({p: tuple(value.shape) for p, value in params.items()})
     sums = {p: torch.zeros_like(value) for p, value in params.items()}
+    stepping = [
+        p for name, p in module.named_parameters() if name in space.linear_weights and p.numel() >= LARGE
+    ]
 
-    def bare_sum() -> None:
-        with torch.no_grad():
-            for p, value in module.named_parameters():
-                sums[p].add_(value, alpha=1)
+    def step_in_backward_pass() -> None:
+        with descending(stepping, Descent(job.setting.lr, 0.0)):
+            train(module, samples, one, job)
+
+    def add() -> None:
+        for p, value in delta.items():
+            sums[p].add_(value, alpha=1)
 
     ways = {
         "parameters copied": partial(load_, module, params),
         "one step": partial(train, module, samples, one, job),
+        "one step, in the backward pass": step_in_backward_pass,
         "difference": partial(update_of, module, params, memory, CPU),
         "looked through": partial(first_non_finite, delta),
-        "added in float64": partial(mean.add_, space, spec, delta, 1.0),
-        "added in float32": bare_sum,
+        "added": add,
     }
     found = {way: 1e3 * statistics.median(seconds) for way, seconds in in_turn(repeats, ways).items()}
     return {"parameters": space.num_params(spec), **found}

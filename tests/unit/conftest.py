@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import ClassVar
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ class ToySpace:
     build: Callable[[Mapping[str, int]], nn.Module]
     sizes: Mapping[str, int]
     axes: Axes
+    linear_weights: ClassVar[frozenset[str]] = frozenset()
 
     def nested(self, width: float) -> SliceSpec:
         kept = {group: range(math.ceil(width * size)) for group, size in self.sizes.items()}

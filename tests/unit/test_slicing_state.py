@@ -240,7 +240,7 @@ def forgetful_count(m: Any, x: Tensor) -> Tensor:
 
 def one_alone(m: Any, x: Tensor) -> Tensor:
     h = m.first(x)
-    return m.last(h.relu() if x.shape[0] > 1 else h)
+    return m.last(h.relu() if x.shape[0] > 1 else h - 1.0)  # which are never the same
 
 
 REMEMBERED = [

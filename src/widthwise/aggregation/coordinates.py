@@ -75,7 +75,7 @@ class CoordinateMean:
         self._add(space, spec, delta, weight, weight)
 
     def add_sum_(self, space: Space, spec: SliceSpec, total: Mapping[str, Tensor], weight: float) -> None:
-        """Fold in a sum of updates of one slice: sum_i w_i delta_i (float64) and sum_i w_i > 0."""
+        """Fold in a sum of updates of one slice: sum_i w_i delta_i and sum_i w_i > 0."""
         self._add(space, spec, total, 1.0, weight)
 
     def _add(

@@ -55,6 +55,15 @@ def squared_norm(params: Mapping[str, Tensor]) -> float:
     return sum(float(value.detach().double().square().sum()) for value in params.values())
 
 
+def sum_dtype(update: Tensor) -> torch.dtype:
+    """Return the dtype in which a few updates are summed: their own, but float32 at least.
+
+    An update is the difference of two numbers that are larger than it, and carries the rounding of those:
+    sums of a few in its own dtype add less to that.
+    """
+    return torch.promote_types(update.dtype, torch.float32)
+
+
 def first_non_finite(params: Mapping[str, Tensor]) -> str | None:
     """Return the name of the first tensor that holds a NaN or an infinity, or None."""
     for name, value in params.items():

@@ -28,6 +28,10 @@ class Space(Protocol):
     def output_parameters(self) -> tuple[str, ...]:
         """Names of the parameters whose output axis is the model's output."""
 
+    @property
+    def linear_weights(self) -> frozenset[str]:
+        """Names of the parameters that training reads once, as the weight of a linear layer."""
+
     def nested(self, width: float) -> SliceSpec:
         """Return the spec that keeps the leading channels."""
 

@@ -155,7 +155,7 @@ class SummedReports:
 
     Attributes:
         spec: The slice of all of them.
-        total: sum_i w_i delta_i, float64, in the shapes of ``spec``.
+        total: sum_i w_i delta_i in the shapes of ``spec``, in the dtype of the updates (float32 at least).
         weight: sum_i w_i.
         client_ids: Whose they are, in the order of their assignments.
         num_examples: n_i of each.

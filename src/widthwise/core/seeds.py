@@ -31,15 +31,18 @@ class SeedTree:
     """
 
     root: int
-    path: tuple[str | int, ...] = ()
+    path: str = ""
 
     def at(self, *steps: str | int) -> SeedTree:
         """Return the tree at a longer path, for example ``at("train", round_index, client)``."""
-        return SeedTree(self.root, (*self.path, *steps))
+        # By its type, 1 is another step than "1". A list: two seeds are drawn for each client of a round.
+        return SeedTree(
+            self.root, self.path + "".join([f"/{type(step).__name__[0]}{step}" for step in steps])
+        )
 
     def seed(self) -> int:
         """Return this path's seed, an integer in [0, 2**63)."""
-        text = "/".join([str(int(self.root)), *(f"{type(s).__name__[0]}{s}" for s in self.path)])
+        text = f"{int(self.root)}{self.path}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
     def numpy(self) -> np.random.Generator:

@@ -14,6 +14,7 @@ from widthwise.compression import Compression, compress
 from widthwise.core.allocator import keep_freed_memory
 from widthwise.core.device import CPU, upload, working_on
 from widthwise.core.errors import RunError, SliceError
+from widthwise.core.params import sum_dtype
 from widthwise.core.records import (
     Answer,
     ClientReport,
@@ -22,7 +23,7 @@ from widthwise.core.records import (
     SliceSpec,
     SummedReports,
 )
-from widthwise.core.recycled import Block, Recycled, fresh, tensors_in
+from widthwise.core.recycled import Block, Recycled, fresh
 from widthwise.core.threads import one_thread
 from widthwise.engine.round import Assignment, Broadcast, dispatch
 from widthwise.slicing import WidthSpace
@@ -175,15 +176,16 @@ class ClientRunner:
     def _sum(
         self, tasks: Sequence[ClientTask], stack: Stack, memory: Callable[[int], Block]
     ) -> SummedReports:
-        spec, reports = stack[0].spec, list[ClientReport]()
-        kinds = {name: (torch.float64, shape) for name, shape in self.space.shapes(spec).items()}
-        total = {name: value.zero_() for name, value in tensors_in(memory, kinds).items()}
+        spec, reports, total = stack[0].spec, list[ClientReport](), dict[str, torch.Tensor]()
         weights = [assignment.weight for assignment in stack if assignment.weight is not None]
         for task, assignment, weight in zip(tasks, stack, weights, strict=True):
             with _naming(assignment):
-                report = self._alone(task, assignment.spec, self._memory)
+                report = self._alone(task, assignment.spec, self._memory if reports else memory)
             for name, value in report.delta.items():
-                total[name].add_(value, alpha=weight)
+                if name in total:
+                    total[name].add_(value, alpha=weight)
+                else:  # the first update becomes the sum
+                    total[name] = value.to(sum_dtype(value)).mul_(weight)
             reports.append(replace(report, delta={}))
         return SummedReports(
             spec=spec,
@@ -286,7 +288,7 @@ class ClientRunner:
     def _at_once(self, assignment: Assignment) -> bool:
         """Return whether a client can be trained in one product with others."""
         alone = self.dataset.augmented or assignment.context_spec is not assignment.spec
-        return self.space.samplewise and self.objective.stackable and not alone
+        return self.space.samplewise and self.objective.plain and not alone
 
     def _most(self, assignment: Assignment) -> int:
         """Return how many clients like this one, or with less to do, go together at most."""

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from widthwise.slicing.linear import linear
+
 aten: Any = torch.ops.aten
 
 
@@ -122,5 +124,6 @@ class DrawnAlike(TorchFunctionMode):
 KERNELS: dict[str, Callable[..., Any]] = {
     "aten.dropout.default": dropout,
     "aten.group_norm.default": group_norm,
+    "aten.linear.default": linear,
     "aten.max_pool2d.default": max_pool2d,
 }

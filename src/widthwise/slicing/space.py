@@ -19,6 +19,7 @@ from widthwise.slicing.calling import placed_tensors
 from widthwise.slicing.describe import describe
 from widthwise.slicing.ir import Shape, Tensor
 from widthwise.slicing.layout import Layout, groups_of, size
+from widthwise.slicing.linear import linear_weights
 from widthwise.slicing.plan import Cut, cut
 from widthwise.slicing.program import Forward, build, stacked_forward
 
@@ -110,6 +111,7 @@ class WidthSpace:
         freeze: Modules whose output channels stay whole, and groups that do.
         kept_whole: Operations whose channels stay whole because they do not line up, and why.
         samplewise: Whether training treats each sample on its own and draws no numbers (``samplewise``).
+        linear_weights: Parameters that training reads once, as the weight of a linear layer.
         forward: What every sub-model runs.
     """
 
@@ -132,6 +134,7 @@ class WidthSpace:
         self.output_parameters = output_parameters
         self.freeze, self.kept_whole, self.samplewise = freeze, kept_whole, samplewise
         self.forward, self._aliases, self._macs = forward, dict(aliases), macs
+        self.linear_weights = linear_weights(forward.programs[0])
         self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from widthwise.core.blocks import kind_of
+from widthwise.core.descent import Descent, descending
 from widthwise.core.device import download, seeded, upload
 from widthwise.core.errors import DivergenceError
 from widthwise.core.params import Params, first_non_finite, load_
@@ -20,6 +21,9 @@ from widthwise.core.recycled import Block, fresh, tensors_in
 from widthwise.core.seeds import SeedTree
 from widthwise.training.batches import epoch_batches
 from widthwise.training.objective import Local, LocalSetting, Objective
+
+LARGE = 2**16
+"""Parameters of a weight from which on it pays to take its steps in the backward pass."""
 
 
 def train(
@@ -38,7 +42,8 @@ def train(
     SGD over ``task.config.local_epochs`` epochs on the dense module of ``task.spec``. The optimizer is
     new for every client and round, so momentum never carries over and never moves a coordinate that the
     client does not hold. Order in one step: loss, backward, the objective's correction of the gradients,
-    clipping by the norm of the whole gradient, SGD with momentum and weight decay.
+    clipping by the norm of the whole gradient, SGD with momentum and weight decay. Where that is plain SGD on
+    the CPU, large linear layers take it in the backward pass (``core.descent``): the same to rounding.
 
     Batch-norm statistics are local: training uses those of the batch, and running statistics are neither
     reported nor averaged (``recalibrate`` makes them anew for evaluation).
@@ -78,7 +83,9 @@ def train(
     device = next(iter(received.values())).device
     local = objective.local(LocalSetting(task, space, module_for, module, received, criterion))
 
-    with seeded(SeedTree(task.seed).at("dropout").seed(), device):
+    step = Descent(task.config.lr, task.config.weight_decay)
+    draws = seeded(SeedTree(task.seed).at("dropout").seed(), device)
+    with draws, descending(_stepping(task, objective, space, module, device), step):
         losses, sizes = _epochs(task, local, dataset, indices, device)
 
     delta = update_of(module, received, memory, device)
@@ -112,6 +119,18 @@ def update_of(
             for name, value in trained.items()
         }
     return {name: torch.sub(value, received[name], out=places[name]) for name, value in trained.items()}
+
+
+def _stepping(
+    task: ClientTask, objective: Objective, space: Space, module: nn.Module, device: torch.device
+) -> list[nn.Parameter]:
+    """Return the weights that take their steps in the backward pass: nobody asks for their gradients."""
+    config = task.config
+    asked = config.momentum > 0 or config.clip_norm is not None or task.spec.mask is not None
+    if asked or not objective.plain or device.type != "cpu":
+        return []
+    weights = ((name, p) for name, p in module.named_parameters() if p.requires_grad)
+    return [p for name, p in weights if name in space.linear_weights and p.numel() >= LARGE]
 
 
 def _epochs(

@@ -111,8 +111,9 @@ class Objective(BaseModel):
 
     client_state: ClassVar[tuple[str, ...]] = ()
     server_state: ClassVar[tuple[str, ...]] = ()
-    #: Whether a step is that of plain SGD, so that clients of one shape can be trained together.
-    stackable: ClassVar[bool] = False
+    #: Whether a step is that of plain SGD: clients of one shape can then be trained together, and linear
+    #: layers can take it in the backward pass.
+    plain: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[Trait]:

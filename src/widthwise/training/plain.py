@@ -14,4 +14,4 @@ class Plain(Objective):
     sub-models. Departs: no.
     """
 
-    stackable: ClassVar[bool] = True
+    plain: ClassVar[bool] = True

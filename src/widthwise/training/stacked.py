@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from widthwise.core.device import download, upload
 from widthwise.core.errors import DivergenceError
-from widthwise.core.params import Params, first_non_finite
+from widthwise.core.params import Params, first_non_finite, sum_dtype
 from widthwise.core.protocols import ModuleFor, Samples, Space
 from widthwise.core.records import ClientReport, ClientTask, SummedReports
 from widthwise.core.seeds import SeedTree
@@ -98,11 +98,18 @@ def train_stack(
             for k, task in enumerate(tasks)
         ]
     scale = upload(torch.tensor(weights, dtype=torch.float64), device)
-    total = {name: torch.tensordot(scale, value.double(), dims=1) for name, value in deltas.items()}
+    total = {name: _weighted_sum(scale, value) for name, value in deltas.items()}
     clients = tuple(task.client_id for task in tasks)
     total, seen = download((total, seen), device)
     examples, means = _checked(tasks, deltas, total, *seen)
     return SummedReports(first.spec, total, sum(weights), clients, examples, means)
+
+
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Return sum_k weights[k] * values[k]."""
+    dtype = sum_dtype(values)
+    total: Tensor = torch.tensordot(weights.to(dtype), values.to(dtype), dims=1)
+    return total
 
 
 def _received(tasks: Sequence[ClientTask], space: Space, values: Sequence[Params]) -> Params:

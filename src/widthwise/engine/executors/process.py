@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import os
 import pickle
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -105,7 +108,7 @@ class ProcessExecutor:
         own_parts = (self._runner.dataset, self._runner.objective)
         reported = 1 + len(self._runner.objective.client_state)
         model = sum(value.nbytes for value in broadcast.params.values())
-        size = _pages(SPARE_BYTES + 2 * max(reported * model, STACK_BYTES))
+        size = _pages(SPARE_BYTES + max(reported * model, STACK_BYTES))
         with script_hidden(unless=any(type(part).__module__ in SCRIPT for part in own_parts)):
             for worker in range(self._count):
                 ours, theirs = context.Pipe()
@@ -214,6 +217,7 @@ def _blocks(arena: Arena) -> NDArray[np.uint8]:
 def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, arena: Arena) -> None:
     # The parent alone answers Ctrl-C; a worker ends when its pipe closes, also if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _take_turns()
     blocks, current = _blocks(arena), 0
     while True:
         try:
@@ -233,6 +237,13 @@ def _work(pipe: Connection, runner: ClientRunner, broadcast: Broadcast, arena: A
             pipe.send_bytes(answer)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _take_turns() -> None:
+    """Let the process that hands out clients go on when it has woken this one: others wait for it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _within(block: Block, size: int) -> Block:
