@@ -20,7 +20,14 @@ from widthwise.compression import Int8
 from widthwise.core.errors import ConfigError, DivergenceError, RunError
 from widthwise.core.records import CompressedReport, SliceSpec, SummedReports
 from widthwise.engine import EngineConfig, run_federation
-from widthwise.engine.codec import decode_answers, decode_report, encode_answers, encode_report
+from widthwise.engine.codec import (
+    decode_answers,
+    decode_report,
+    encode_answers,
+    encode_report,
+    pack,
+    unpack,
+)
 from widthwise.engine.disk import Disk
 from widthwise.engine.executors import EXECUTORS, process
 from widthwise.engine.executors import ray as ray_executor
@@ -432,6 +439,19 @@ def test_codec_writes_into_memory_that_is_large_enough(stacked, summed):
         assert memory.startswith(bytes(written)) is inside
         for report, expected in zip(decode_answers(written), reports, strict=True):
             assert_equal(report, expected)
+
+
+def test_codec_moves_what_lies_elsewhere_in_the_memory():
+    memory = bytearray(4096)
+    one, other = (torch.frombuffer(memory, dtype=torch.float32)[at : at + 16] for at in (0, 16))
+    one.fill_(1.0)
+    other.fill_(2.0)
+    message = pack({}, {"": {"first": other, "second": one}}, memoryview(memory))
+    _, groups = unpack(message)
+    assert {name: value.unique().item() for name, value in groups[""].items()} == {
+        "first": 2.0,
+        "second": 1.0,
+    }
 
 
 def test_process_executor_sends_what_does_not_fit_into_its_memory(stacked, monkeypatch):

@@ -16,7 +16,8 @@ from widthwise.core.params import Params
 from widthwise.core.records import ClientReport, ClientTask, LocalConfig, Mask
 from widthwise.core.seeds import SeedTree
 from widthwise.slicing import WidthSpace, trace
-from widthwise.training import OBJECTIVES, ModuleCache, epoch_batches, loop, train
+from widthwise.training import OBJECTIVES, Local, LocalSetting, ModuleCache, epoch_batches, loop, train
+from widthwise.training.plain import Plain
 
 PLAIN = LocalConfig(2, 4, lr=0.1, momentum=0.0, weight_decay=0.01, clip_norm=None)
 
@@ -52,6 +53,22 @@ def task_of(space: WidthSpace, width: float, config: LocalConfig) -> ClientTask:
     return ClientTask(3, 5, spec, spec, 1.0, params, {}, {}, config, seed=7)
 
 
+class Halved(Local):
+    """Makes half of a step."""
+
+    def correct_gradients(self) -> None:
+        for _, p in self.setting.trainable():
+            assert p.grad is not None
+            p.grad.mul_(0.5)
+
+
+class Own(Plain):
+    """Plain SGD, but for its own working object."""
+
+    def local(self, setting: LocalSetting) -> Local:
+        return Halved(setting)
+
+
 def run(space: WidthSpace, task: ClientTask, objective: str = "plain") -> ClientReport:
     return train(
         task,
@@ -59,7 +76,7 @@ def run(space: WidthSpace, task: ClientTask, objective: str = "plain") -> Client
         module_for=ModuleCache(space),
         dataset=Images(),
         indices=torch.arange(10),
-        objective=OBJECTIVES[objective].value(),
+        objective=Own() if objective == "own" else OBJECTIVES[objective].value(),
     )
 
 
@@ -137,6 +154,7 @@ def settings(**changes: Any) -> Callable[[ClientTask, WidthSpace], ClientTask]:
         (with_mask, "plain", 1),
         (settings(), "proximal", 1),
         (settings(), "distillation", 1),
+        (settings(), "own", 1),
         (settings(), "plain", 10**6),
     ],
 )

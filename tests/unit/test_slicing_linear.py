@@ -79,6 +79,39 @@ def test_a_layer_is_torchs_own_where_its_weight_takes_no_step() -> None:
     assert wide.weight.grad is not None
 
 
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (4, 0, 5)])
+def test_inputs_of_any_shape_are_taken(shape: tuple[int, ...]) -> None:
+    made, x, grad = layer(shape, 3, True)
+    expected = made(x)
+    before, given = made.weight.detach().clone(), torch.autograd.grad(expected, (x, made.weight), grad)
+    with descending([made.weight], STEP):
+        found = linear(x, made.weight, made.bias)
+        found.backward(grad)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(x.grad, given[0])
+    torch.testing.assert_close(made.weight.detach(), (1 - 0.25 * 0.125) * before - 0.25 * given[1])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_outputs_may_be_changed_in_place(outputs: int) -> None:
+    made, x, _ = layer((10, 2**20), outputs, False)
+    expected = 2 * made(x).detach()
+    with descending([made.weight], STEP):
+        y = linear(x, made.weight).mul_(2.0)
+        y.sum().backward()
+    torch.testing.assert_close(y.detach(), expected, rtol=1e-3, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+@pytest.mark.parametrize("half", [False, True])
+def test_what_torch_refuses_is_refused(dtype: torch.dtype, half: bool) -> None:
+    made = nn.Linear(5, 3)
+    wrong = torch.ones(2, 5, dtype=dtype)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=half)
+    with descending([made.weight], STEP), autocast, pytest.raises(RuntimeError, match="dtype"):
+        linear(wrong, made.weight, made.bias)
+
+
 def test_weights_lose_their_step_when_training_fails() -> None:
     weight = nn.Parameter(torch.zeros(2, 2))
     with pytest.raises(ZeroDivisionError), descending([weight], STEP):

@@ -67,9 +67,16 @@ def pack(
     starts, end = placed(kinds)
     size = end + len(head) + _LENGTH.size
     message: Memory = into[:size] if into is not None and len(into) >= size else bytearray(size)
-    for place, value in zip(seen_in(_bytes(message), starts, kinds), flat, strict=True):
-        if place.data_ptr() != value.data_ptr():
-            place.copy_(value)
+    memory = _bytes(message)
+    inside = range(memory.data_ptr(), memory.data_ptr() + size)
+    moves = [
+        # What lies elsewhere in the message would be written over before it is copied.
+        (place, value.clone() if value.data_ptr() in inside else value)
+        for place, value in zip(seen_in(memory, starts, kinds), flat, strict=True)
+        if place.data_ptr() != value.data_ptr()
+    ]
+    for place, value in moves:
+        place.copy_(value)
     message[end : end + len(head)] = head
     _LENGTH.pack_into(message, end + len(head), len(head))
     return message

@@ -42,8 +42,8 @@ STACK_BYTES_CUDA = 256 * 2**20
 """The same on a CUDA device, which wants larger products; activations take a multiple of it."""
 
 HANDOVER = 130, 20_000_000
-"""What it costs that one update is copied to the server and folded there, in multiply-accumulates that a core
-makes meanwhile: for each parameter, and for each client (2 ns and .3 ms at 70 billion a second)."""
+"""What it costs that the server folds one update more, in multiply-accumulates that a core makes meanwhile:
+for each parameter, and for each client (2 ns and .3 ms at 70 billion a second)."""
 
 STEP = 40_000_000
 """The same of a step of training that has nothing to multiply."""

@@ -9,6 +9,7 @@ Legend: N rows of what a layer reads, I inputs, O outputs.
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 from typing import Any
 
 import torch
@@ -30,13 +31,17 @@ FEW_ROWS, MANY_WEIGHTS = range(8, 65), 2**20
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``aten.linear``; in the backward pass a weight that may takes its step (``descending``)."""
     descent = descent_of(weight)
-    if descent is None or weight.dtype is not torch.float32:
+    if descent is None or not all(v is None or v.dtype is torch.float32 for v in (weight, bias)):
         made: Tensor = aten.linear.default(input, weight, bias)
         return made
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-    rows = input.to(dtype).flatten(0, -2)
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    if input.dtype not in (torch.float32, dtype):
+        made = aten.linear.default(input, weight, bias)  # which refuses it, or knows better
+        return made
+    *batch, inputs = input.shape
+    rows = input.to(dtype).reshape(prod(batch), inputs)
     made = _Descending.apply(rows, weight, bias, descent)  # type: ignore[no-untyped-call]
-    return made.view(*input.shape[:-1], -1)
+    return made.view(*batch, len(weight))
 
 
 def linear_weights(program: Program) -> frozenset[str]:
@@ -67,7 +72,7 @@ class _Descending(torch.autograd.Function):
             y: Tensor = aten.linear.default(x, own, added)
             return y
         y = own @ x.t() if added is None else torch.addmm(added.unsqueeze(1), own, x.t())
-        return y.t().contiguous()
+        return y.t().clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     @once_differentiable

@@ -134,7 +134,7 @@ class WidthSpace:
         self.output_parameters = output_parameters
         self.freeze, self.kept_whole, self.samplewise = freeze, kept_whole, samplewise
         self.forward, self._aliases, self._macs = forward, dict(aliases), macs
-        self.linear_weights = linear_weights(forward.programs[0])
+        self.linear_weights = linear_weights(forward.programs[0]) & self.parameters.keys()
         self._layouts, self._full = dict(layouts), {group.name: group.size for group in groups}
         self._plans: dict[Any, Any] = {}
 

@@ -111,9 +111,15 @@ class Objective(BaseModel):
 
     client_state: ClassVar[tuple[str, ...]] = ()
     server_state: ClassVar[tuple[str, ...]] = ()
-    #: Whether a step is that of plain SGD: clients of one shape can then be trained together, and linear
-    #: layers can take it in the backward pass.
-    plain: ClassVar[bool] = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is that of plain SGD: there is no ``local`` of its own.
+
+        Clients of one shape can then be trained together, and linear layers can take the step in the backward
+        pass.
+        """
+        return type(self).local is Objective.local
 
     @property
     def needs(self) -> frozenset[Trait]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from widthwise.training.objective import Objective
 
 
@@ -13,5 +11,3 @@ class Plain(Objective):
     Source: McMahan et al. 2017 (FedAvg), algorithm 1, ClientUpdate; Diao et al. 2021 (HeteroFL) for
     sub-models. Departs: no.
     """
-
-    plain: ClassVar[bool] = True
