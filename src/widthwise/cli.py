@@ -31,7 +31,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change a key, e.g. --set training.lr=0.1.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a key, e.g. --set training.lr=0.1 or --set engine.precision=bf16. "
+        "`widthwise schema` prints all of them.",
+    ),
+]
 Folders = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold them.")]
 
 

@@ -29,6 +29,10 @@ def config(**changes: Any) -> RunConfig:
 
 
 BAD = [
+    (
+        {"precision": "bf16"},
+        "precision is 'bf16', but that key belongs into a block. Write engine.precision.",
+    ),
     ({"training.lrr": 1}, "training.lrr is 1, but there is no such key. Did you mean 'training.lr'?"),
     ({"trainin": {"lr": 1}}, "trainin is {'lr': 1}, but there is no such key. Did you mean 'training'?"),
     ({"training.lr": -1}, "training.lr is -1, but it should be greater than 0. Change it."),

@@ -58,6 +58,8 @@ def _message(detail: Any, model: Any, prefix: Sequence[str]) -> str:
     if isinstance(cause, ValueError):
         return f"{path}: {cause}" if path else str(cause)
     if detail["type"] == "extra_forbidden":
+        if place := _block_with(model, steps):
+            return f"{path} is {detail['input']!r}, but that key belongs into a block. Write {place}."
         return unknown_key(path, detail["input"], known)
     if detail["type"] == "missing":
         return f"{path} is missing, but it is required. Add it."
@@ -106,6 +108,19 @@ def _walk(model: Any, location: Sequence[str | int]) -> tuple[list[str], list[st
             steps.append(str(step))
             known = list(here[0][1].model_fields) if here else known
     return steps, known
+
+
+def _block_with(model: Any, steps: Sequence[str]) -> str:
+    """Return where a key that was written at the top of a model belongs, if one of its blocks has it."""
+    return next(
+        (
+            f"{name}.{steps[0]}"
+            for name, field in model.model_fields.items()
+            for _, member in _members(field.annotation)
+            if len(steps) == 1 and steps[0] in member.model_fields
+        ),
+        "",
+    )
 
 
 def _members(annotation: Any, tag: str | None = None) -> Iterator[tuple[str | None, Any]]:
