@@ -24,7 +24,7 @@ from widthwise.core.recycled import Recycled
 from widthwise.core.threads import one_thread
 from widthwise.engine.state import ServerState
 from widthwise.training import ModuleCache
-from widthwise.training.loop import LARGE, update_of
+from widthwise.training.loop import large_linear_weights, update_of
 
 from .common import Document, Row, grid, in_turn, main
 from .peers.widthwise_peer import federation
@@ -50,9 +50,7 @@ def _turn(setting: str, repeats: int) -> Row:
     samples, one = job.setting.data(1), torch.zeros(1, dtype=torch.int64)
     delta = update_of(module, params, memory, CPU)
     sums = {p: torch.zeros_like(value) for p, value in params.items()}
-    stepping = [
-        p for name, p in module.named_parameters() if name in space.linear_weights and p.numel() >= LARGE
-    ]
+    stepping = large_linear_weights(space, module)
 
     def step_in_backward_pass() -> None:
         with descending(stepping, Descent(job.setting.lr, 0.0)):

@@ -30,18 +30,22 @@ FEW_ROWS, MANY_WEIGHTS = range(8, 65), 2**20
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``aten.linear``; in the backward pass a weight that may takes its step (``descending``)."""
+    made: Tensor
     descent = descent_of(weight)
-    if descent is None or not all(v is None or v.dtype is torch.float32 for v in (weight, bias)):
-        made: Tensor = aten.linear.default(input, weight, bias)
-        return made
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    if input.dtype not in (torch.float32, dtype):
-        made = aten.linear.default(input, weight, bias)  # which refuses it, or knows better
+    if descent is None or (dtype := _computed_in(input, weight, bias)) is None:
+        made = aten.linear.default(input, weight, bias)
         return made
     *batch, inputs = input.shape
     rows = input.to(dtype).reshape(prod(batch), inputs)
     made = _Descending.apply(rows, weight, bias, descent)  # type: ignore[no-untyped-call]
     return made.view(*batch, len(weight))
+
+
+def _computed_in(input: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype | None:
+    """Return the dtype of the product, or None where types are for torch to refuse, or to know better."""
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    floats = all(one is None or one.dtype is torch.float32 for one in (weight, bias))
+    return dtype if floats and input.dtype in (torch.float32, dtype) else None
 
 
 def linear_weights(program: Program) -> frozenset[str]:

@@ -129,6 +129,11 @@ def _stepping(
     asked = config.momentum > 0 or config.clip_norm is not None or task.spec.mask is not None
     if asked or not objective.plain or device.type != "cpu":
         return []
+    return large_linear_weights(space, module)
+
+
+def large_linear_weights(space: Space, module: nn.Module) -> list[nn.Parameter]:
+    """Return the trained weights of a module for which a step in the backward pass is possible and pays."""
     weights = ((name, p) for name, p in module.named_parameters() if p.requires_grad)
     return [p for name, p in weights if name in space.linear_weights and p.numel() >= LARGE]
 
