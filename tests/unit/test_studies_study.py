@@ -149,6 +149,13 @@ def test_load_study_refuses_unknown_keys(tmp_path: Path) -> None:
     assert "method is {}, but there is no such key. Did you mean 'methods'?" in str(caught.value)
 
 
+def test_load_study_places_no_key_in_a_block_whose_name_it_cannot_know(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump({"base": BASE, "methods": {"heterofl": {}}, "changes": {}}))
+    with pytest.raises(ConfigError, match=r"changes is \{\}, but there is no such key"):
+        load_study(str(file))
+
+
 def test_study_refuses_unknown_papers_before_anything_is_trained() -> None:
     with pytest.raises(ValueError, match=r"paper is 'moay', but no such name is known.*moayedikia-2026"):
         study(paper="moay")

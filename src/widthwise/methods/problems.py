@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import Tag, ValidationError
 
@@ -58,7 +58,8 @@ def _message(detail: Any, model: Any, prefix: Sequence[str]) -> str:
     if isinstance(cause, ValueError):
         return f"{path}: {cause}" if path else str(cause)
     if detail["type"] == "extra_forbidden":
-        if place := _block_with(model, steps):
+        if len(steps) == 1 and (block := _block_with(model, steps[0])):
+            place = ".".join([*prefix, block, *steps])
             return f"{path} is {detail['input']!r}, but that key belongs into a block. Write {place}."
         return unknown_key(path, detail["input"], known)
     if detail["type"] == "missing":
@@ -110,17 +111,13 @@ def _walk(model: Any, location: Sequence[str | int]) -> tuple[list[str], list[st
     return steps, known
 
 
-def _block_with(model: Any, steps: Sequence[str]) -> str:
-    """Return where a key that was written at the top of a model belongs, if one of its blocks has it."""
-    return next(
-        (
-            f"{name}.{steps[0]}"
-            for name, field in model.model_fields.items()
-            for _, member in _members(field.annotation)
-            if len(steps) == 1 and steps[0] in member.model_fields
-        ),
-        "",
-    )
+def _block_with(model: Any, key: str) -> str | None:
+    """Return the block of a model that has a key; blocks of a mapping have names that nobody can guess."""
+    for name, field in model.model_fields.items():
+        blocks = () if get_origin(field.annotation) is dict else _members(field.annotation)
+        if any(key in member.model_fields for _, member in blocks):
+            return str(name)
+    return None
 
 
 def _members(annotation: Any, tag: str | None = None) -> Iterator[tuple[str | None, Any]]:
